@@ -1,0 +1,290 @@
+"""Who is in which group: the incidence of sites and groups, and the files it is read from.
+
+Names live in two sorted tuples and everything else is an index into them, so ten million memberships fit in a few
+arrays, ties are broken by name, and the order of rows in a file can never change a result.
+"""
+
+import csv
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordercast.errors import InputError
+from ordercast.types import GroupId, SiteId
+
+Indices = NDArray[np.int32]
+Offsets = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Membership:
+    """The bipartite graph of groups and sites; `group_sites[group_ptr[g]:group_ptr[g + 1]]` are the members of g."""
+
+    sites: Sequence[SiteId]
+    groups: Sequence[GroupId]
+    group_ptr: Offsets
+    group_sites: Indices
+
+    @classmethod
+    def of(cls, groups: Mapping[GroupId, Iterable[SiteId]]) -> "Membership":
+        """Build from plain collections; members are sets here, so a repeated one is one."""
+        members = {group: sorted(set(sites)) for group, sites in sorted(groups.items())}
+        for group, sites_of_group in members.items():
+            if not sites_of_group:
+                raise InputError(f"group {group!r} has no members")
+        sites = sorted({site for of_group in members.values() for site in of_group})
+        number = {site: index for index, site in enumerate(sites)}
+        flat = [number[site] for of_group in members.values() for site in of_group]
+        ptr = np.cumsum([0, *(len(of_group) for of_group in members.values())])
+        return cls(tuple(sites), tuple(members), ptr.astype(np.int64), np.array(flat, np.int32))
+
+    def __len__(self) -> int:
+        """Count the memberships, that is the edges of the incidence graph."""
+        return len(self.group_sites)
+
+    @cached_property
+    def _by_site(self) -> tuple[Offsets, Indices]:
+        key = self.group_sites.astype(np.int64) * len(self.groups) + self.edge_groups
+        key.sort()
+        ptr = np.zeros(len(self.sites) + 1, np.int64)
+        np.cumsum(np.bincount(self.group_sites, minlength=len(self.sites)), out=ptr[1:])
+        return ptr, (key % len(self.groups)).astype(np.int32)
+
+    @property
+    def site_ptr(self) -> Offsets:
+        """Offsets into `site_groups`, one site after the other."""
+        return self._by_site[0]
+
+    @property
+    def site_groups(self) -> Indices:
+        """The groups of each site, ascending."""
+        return self._by_site[1]
+
+    @property
+    def edge_groups(self) -> Indices:
+        """The group of every membership, beside `group_sites`."""
+        return np.repeat(np.arange(len(self.groups), dtype=np.int32), np.diff(self.group_ptr))
+
+    def members(self, group: int) -> Indices:
+        """Return the sites of one group, by index."""
+        return self.group_sites[self.group_ptr[group] : self.group_ptr[group + 1]]
+
+    def as_dict(self) -> dict[GroupId, list[SiteId]]:
+        """Return group name -> member names, both sorted."""
+        return {name: [self.sites[s] for s in self.members(g)] for g, name in enumerate(self.groups)}
+
+
+def read_membership(path: str | Path) -> Membership:
+    """Read TOML (`[groups]`), CSV or Parquet (columns `site`, `group`); the ending says which."""
+    path = Path(path)
+    if not path.exists():
+        raise InputError(f"{path}: no such file")
+    ending = ".parquet" if path.is_dir() else path.suffix.lower()
+    match ending:
+        case ".toml":
+            return Membership.of(_toml_groups(path))
+        case ".csv":
+            rows = read_csv(path, ("site", "group"))
+            return _from_codes(path, *_encode(rows["site"]), *_encode(rows["group"]), lines=rows["line"])
+        case ".parquet" | ".pq":
+            table = read_parquet(path, {"site": "string", "group": "string"})
+            return _from_codes(path, *_dictionary(table, "site"), *_dictionary(table, "group"))
+        case _:
+            raise InputError(f"{path}: a membership file ends in .toml, .csv or .parquet, not {path.suffix!r}")
+
+
+def read_weights(path: str | Path, membership: Membership) -> NDArray[np.float64]:
+    """Read the traffic of each group: TOML `[weights]`, or CSV / Parquet with columns `group`, `weight`."""
+    path = Path(path)
+    if not path.exists():
+        raise InputError(f"{path}: no such file")
+    found: dict[str, Any] = {}
+    match path.suffix.lower():
+        case ".toml":
+            found = _toml_table(path, "weights")
+        case ".csv":
+            rows = read_csv(path, ("group", "weight"))
+            for line, group, weight in zip(rows["line"], rows["group"], rows["weight"], strict=True):
+                if group in found:
+                    raise InputError(f"{path}: line {line}: group {group!r} appears twice")
+                try:
+                    found[group] = float(weight)
+                except ValueError:
+                    raise InputError(f"{path}: line {line}: weight {weight!r} is not a number") from None
+        case ".parquet" | ".pq":
+            table = read_parquet(path, {"group": "string", "weight": "number"})
+            found = dict(zip(table.column("group").to_pylist(), table.column("weight").to_pylist(), strict=True))
+            if len(found) != table.num_rows:
+                raise InputError(f"{path}: a group appears twice")
+        case _:
+            raise InputError(f"{path}: a weights file ends in .toml, .csv or .parquet, not {path.suffix!r}")
+    for group, weight in found.items():
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
+            raise InputError(f"{path}: weight of group {group!r} must be a number of at least 0, not {weight!r}")
+    unknown = sorted(found.keys() - set(membership.groups))
+    missing = sorted(set(membership.groups) - found.keys())
+    if unknown or missing:
+        group, what = (unknown[0], "is not in the membership") if unknown else (missing[0], "has no weight")
+        raise InputError(f"{path}: group {group!r} {what}")
+    weights = np.array([found[group] for group in membership.groups], np.float64)
+    if weights.sum() <= 0:
+        raise InputError(f"{path}: every weight is 0")
+    return weights
+
+
+def _toml_table(path: Path, name: str) -> dict[str, Any]:
+    try:
+        document = tomllib.loads(path.read_text("utf-8"))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        reason = str(error)
+        if "overwrite" in reason or "twice" in reason:
+            reason = f"a name is given twice: {reason}"
+        raise InputError(f"{path}: not valid TOML: {reason}") from None
+    table = document.get(name)
+    if not isinstance(table, dict) or not table:
+        raise InputError(f"{path}: no [{name}] table with at least one group")
+    return table
+
+
+def _toml_groups(path: Path) -> dict[GroupId, list[SiteId]]:
+    groups = _toml_table(path, "groups")
+    for group, members in groups.items():
+        where = f"{path}: group {group!r}"
+        if not group:
+            raise InputError(f"{path}: a group has an empty name")
+        if not isinstance(members, list):
+            hint = " (a name with a dot needs quotes)" if isinstance(members, dict) else ""
+            raise InputError(f"{where}: members must be a list of strings, not {members!r}{hint}")
+        if not members:
+            raise InputError(f"{where} is empty")
+        seen: set[str] = set()
+        for position, site in enumerate(members, start=1):
+            if not isinstance(site, str):
+                raise InputError(f"{where}: member {position} is not a string: {site!r}")
+            if not site:
+                raise InputError(f"{where}: member {position} has an empty name")
+            if site in seen:
+                raise InputError(f"{where}: member {site!r} appears twice")
+            seen.add(site)
+    return groups
+
+
+def read_csv(path: Path, columns: tuple[str, ...]) -> dict[str, list[Any]]:
+    """Read the named columns as strings, and `line`, the file's line number of each row."""
+    rows: dict[str, list[Any]] = {name: [] for name in (*columns, "line")}
+    line = 1
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            header = next(reader, [])
+            _check_columns(path, header, columns)
+            at = [header.index(name) for name in columns]
+            sinks = [rows[name] for name in columns]
+            for row in reader:
+                line = reader.line_num
+                if not row:
+                    continue
+                if len(row) != len(header):
+                    raise InputError(f"{path}: line {line}: {len(row)} fields where the header has {len(header)}")
+                for index, sink, name in zip(at, sinks, columns, strict=True):
+                    if not row[index]:
+                        raise InputError(f"{path}: line {line}: {name} is empty")
+                    sink.append(row[index])
+                rows["line"].append(line)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: line {line + 1} or later: not UTF-8 text (byte {error.start} of the block)") from None
+    except csv.Error as error:
+        raise InputError(f"{path}: line {line + 1} or later: not valid CSV: {error}") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    if not rows["line"]:
+        raise InputError(f"{path}: no rows")
+    return rows
+
+
+def read_parquet(path: Path, columns: Mapping[str, str]) -> Any:
+    """Read the named columns of a Parquet file or folder; each is to be a "string" or a "number", never null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    try:
+        texts = [name for name, kind in columns.items() if kind == "string"]
+        schema = pq.ParquetDataset(path).schema
+        _check_columns(path, schema.names, tuple(columns))
+        table = pq.read_table(path, columns=list(columns), read_dictionary=texts)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path}: not readable as Parquet: {str(error).splitlines()[0]}") from None
+    for name, kind in columns.items():
+        column = table.column(name)
+        stored = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        is_text = pa.types.is_string(stored) or pa.types.is_large_string(stored) or pa.types.is_string_view(stored)
+        is_number = pa.types.is_integer(stored) or pa.types.is_floating(stored)
+        if not (is_text if kind == "string" else is_number):
+            raise InputError(f"{path}: column {name!r} holds {stored}, not a {kind}")
+        if column.null_count:
+            row = pc.index(pc.is_null(column), True).as_py() + 1
+            raise InputError(f"{path}: row {row}: {name} is null")
+    if not table.num_rows:
+        raise InputError(f"{path}: no rows")
+    return table
+
+
+def _check_columns(path: Path, header: Sequence[str], columns: tuple[str, ...]) -> None:
+    for name in columns:
+        if header.count(name) != 1:
+            how = "twice" if name in header else "missing"
+            raise InputError(f"{path}: column {name!r} is {how} (columns: {', '.join(header)[:200] or 'none'})")
+
+
+def _encode(names: list[str]) -> tuple[list[str], Indices]:
+    distinct = sorted(set(names))
+    number = {name: index for index, name in enumerate(distinct)}
+    return distinct, np.fromiter((number[name] for name in names), np.int32, len(names))
+
+
+def _dictionary(table: Any, name: str) -> tuple[list[str], Indices]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = table.column(name)
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    column = column.unify_dictionaries().combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0)
+    codes = column.indices.to_numpy()
+    used = np.flatnonzero(np.bincount(codes, minlength=len(column.dictionary)))
+    # UTF-8 bytes sort like code points, so this is Python's own order of str.
+    in_order = used[pc.sort_indices(column.dictionary.take(used)).to_numpy()]
+    rank = np.zeros(len(column.dictionary), np.int32)
+    rank[in_order] = np.arange(len(in_order), dtype=np.int32)
+    return column.dictionary.take(in_order).to_pylist(), rank[codes]
+
+
+def _from_codes(
+    path: Path, sites: list[str], site: Indices, groups: list[str], group: Indices, lines: Sequence[int] | None = None
+) -> Membership:
+    if not sites[0] or not groups[0]:
+        name, codes = ("site", site) if not sites[0] else ("group", group)
+        raise InputError(f"{path}: row {int(np.argmax(codes == 0)) + 1}: {name} has an empty name")
+    key = group.astype(np.int64) * len(sites) + site
+    ordered = np.sort(key)
+    repeated = ordered[1:] == ordered[:-1]
+    if repeated.any():
+        row = np.flatnonzero(key == ordered[1:][repeated][0])[1]
+        where = f"line {lines[row]}" if lines is not None else f"row {row + 1}"
+        raise InputError(f"{path}: {where}: {sites[site[row]]!r} appears twice in group {groups[group[row]]!r}")
+    ptr = np.zeros(len(groups) + 1, np.int64)
+    np.cumsum(np.bincount(group, minlength=len(groups)), out=ptr[1:])
+    return Membership(tuple(sites), tuple(groups), ptr, (ordered % len(sites)).astype(np.int32))

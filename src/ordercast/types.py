@@ -1,0 +1,40 @@
+"""Names that everything else uses: sites, groups, levels of order and the classes that keep them."""
+
+from enum import StrEnum
+from typing import TypeAlias
+
+SiteId: TypeAlias = str
+GroupId: TypeAlias = str
+
+
+class Level(StrEnum):
+    """What is promised about the order of messages that several sites share."""
+
+    TOTAL = "total"
+    """Any two sites deliver their common messages in the same order (GS88 §1 property c)."""
+    ACYCLIC = "acyclic"
+    """The union of all sites' orders has no cycle, so one serial order exists. Strictly stronger."""
+
+
+class ClassRule(StrEnum):
+    """Which groups are ordered together."""
+
+    S1 = "s1"
+    """Connected groups: the papers' trees. Safe for every level, needlessly coarse."""
+    S2 = "s2"
+    """Groups that share two or more sites, transitively (KIN §4.2). Exact for `total`."""
+    BLOCKS = "blocks"
+    """Groups in one biconnected block of the incidence graph, transitively. Exact for `acyclic`."""
+
+    @classmethod
+    def for_level(cls, level: Level) -> "ClassRule":
+        """Return the finest rule that is safe for the level."""
+        return cls.S2 if level is Level.TOTAL else cls.BLOCKS
+
+
+class Objective(StrEnum):
+    """What the search of `best` makes small."""
+
+    DELAY = "delay"
+    EXTRA = "extra"
+    LOAD = "load"
