@@ -202,9 +202,9 @@ def read_csv(path: Path, columns: tuple[str, ...]) -> dict[str, list[Any]]:
                     sink.append(row[index])
                 rows["line"].append(line)
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: line {line + 1} or later: not UTF-8 text (byte {error.start} of the block)") from None
+        raise InputError(f"{path}: after line {line}: not UTF-8 text ({error.reason})") from None
     except csv.Error as error:
-        raise InputError(f"{path}: line {line + 1} or later: not valid CSV: {error}") from None
+        raise InputError(f"{path}: after line {line}: not valid CSV: {error}") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
     if not rows["line"]:

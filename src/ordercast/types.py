@@ -38,3 +38,18 @@ class Objective(StrEnum):
     DELAY = "delay"
     EXTRA = "extra"
     LOAD = "load"
+
+
+class Planner(StrEnum):
+    """The planners by name."""
+
+    GREEDY = "greedy"
+    """GS88 App. I, repaired."""
+    ELIMINATION = "elimination"
+    """The same greedy rule without the intersecter rule: near-linear, and shallower on connected groups."""
+    METAGROUP = "metagroup"
+    """MGT §4.1."""
+    CENTRAL = "central"
+    """One site per class orders everything."""
+    BEST = "best"
+    """Our search."""

@@ -1,0 +1,1 @@
+"""Pure builders of topologies: from a membership to a forest."""

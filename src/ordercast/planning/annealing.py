@@ -197,7 +197,19 @@ def is_below(state: State, place: int, above: int) -> bool:
 def energy(state: State, price: NDArray[np.float64]) -> float:
     """Return what the annealing makes small: the sums at their prices."""
     sums = state.sums
-    return price[0] * sums[0] + price[1] * sums[1] + price[2] * sums[2] + price[3] * sums[3]
+    return float(price[0] * sums[0] + price[1] * sums[1] + price[2] * sums[2] + price[3] * sums[3])
+
+
+@kernel
+def prepare(state: State, parent: Ints) -> None:
+    """Set up the tree with every node at the place of its own number, and sum up its cost."""
+    for place in range(len(parent)):
+        link(state, place, parent[place])
+    for place in range(len(parent)):
+        if parent[place] < 0:
+            settle(state, place)
+    for group in range(len(state.group_ptr) - 1):
+        account(state, group, 1)
 
 
 @kernel
@@ -233,15 +245,15 @@ def any_place(state: State, near: int) -> int:
             found = state.place_of[state.member_node[begin + draw(state.chance, end - begin)]]
             if kind < 6 and state.parent[found] >= 0:
                 found = state.parent[found]
-        return found
+        return int(found)
     if kind < 13 and state.parent[near] >= 0:
         found = state.parent[near]
         if state.parent[found] >= 0 and kind < 12:
             found = state.parent[found]
-        return found
+        return int(found)
     group_class = state.place_class[near]
     begin, end = state.class_ptr[group_class], state.class_ptr[group_class + 1]
-    return state.class_places[begin + draw(state.chance, end - begin)]
+    return int(state.class_places[begin + draw(state.chance, end - begin)])
 
 
 @kernel
@@ -370,8 +382,8 @@ def anneal(
     """Run steps `start` to `stop` of `total`, cooling from `hot` to `cold`; keeps the best tree without excess.
 
     `goal` prices the sums for keeping (the objective, then its tie-breakers). With `lower_cap`, every tree found
-    without excess lowers the cap to just under its busiest site: so load itself is made small. A tree is only kept while
-    its objective does not pass `limit`.
+    without excess lowers the cap to just under its busiest site: so load itself is made small. A tree is only kept
+    while its objective does not pass `limit`.
     """
     keep = np.empty(len(state.parent), np.int32)
     places = len(state.parent)

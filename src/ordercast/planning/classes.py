@@ -16,7 +16,8 @@ def class_labels(membership: Membership, rule: ClassRule) -> Indices:
             leader = kernels.strongly_connected(*_incidence(membership), len(membership.groups))
         case ClassRule.BLOCKS:
             leader = kernels.biconnected(*_incidence(membership), len(membership.groups))
-    return np.unique(leader, return_inverse=True)[1].astype(np.int32)
+    labels: Indices = np.unique(leader, return_inverse=True)[1].astype(np.int32)
+    return labels
 
 
 def classes(membership: Membership, rule: ClassRule) -> list[list[GroupId]]:

@@ -9,15 +9,13 @@ from functools import cached_property
 from itertools import groupby
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ordercast.membership import Indices, Membership, Offsets
 from ordercast.planning import kernels
 from ordercast.planning.classes import named
+from ordercast.planning.request import Weights
 from ordercast.topology import Cost, Edge, GroupPlan, Plan
 from ordercast.types import Level
-
-Weights = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +53,7 @@ class ClassGraph:
 
     def names(self, node: int) -> str:
         """Return the site name of a node."""
-        return self.membership.sites[self.node_site[node]]
+        return self.membership.sites[int(self.node_site[node])]
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +69,9 @@ class Forest:
     hub_site: Indices
 
     @classmethod
-    def of(cls, graph: ClassGraph, parent: Indices, entry: Indices | None = None, hub_site: Indices | None = None) -> "Forest":
+    def of(
+        cls, graph: ClassGraph, parent: Indices, entry: Indices | None = None, hub_site: Indices | None = None
+    ) -> "Forest":
         """Enter each group at the lowest node above its members, unless told otherwise."""
         if entry is None:
             entry = kernels.lowest_entries(graph.membership.group_ptr, graph.member_node, parent)
@@ -91,7 +91,9 @@ class Forest:
     def routes(self) -> tuple[Offsets, Indices]:
         """Offsets per group, and the lower node of every edge that the group's messages cross."""
         graph, crossed = self.graph, self._sizes[0]
-        return crossed, kernels.route_nodes(graph.membership.group_ptr, graph.member_node, self.parent, self.entry, crossed)
+        return crossed, kernels.route_nodes(
+            graph.membership.group_ptr, graph.member_node, self.parent, self.entry, crossed
+        )
 
     @property
     def depth(self) -> Indices:

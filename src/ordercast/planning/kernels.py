@@ -251,7 +251,9 @@ def greedy_order(group_ptr: Longs, member_node: Ints, node_ptr: Longs, node_grou
 
 
 @kernel
-def elimination_tree(group_ptr: Longs, member_node: Ints, node_ptr: Longs, node_groups: Ints, picks: Ints, entry: Ints) -> Ints:
+def elimination_tree(
+    group_ptr: Longs, member_node: Ints, node_ptr: Longs, node_groups: Ints, picks: Ints, entry: Ints
+) -> Ints:
     """Return each node's parent (-1 at a root): the picks run backwards, joining what each pick had split.
 
     When pick p is put back, its groups reach exactly the partitions that its removal had left, and the first pick of

@@ -48,7 +48,7 @@ class _Generator:
         self.entry: Indices = np.full(len(self.members), -1, np.int32)
 
     def forest(self) -> Forest:
-        """`main()`: a root, its tree, and again while a group has no primary destination."""
+        """Place a root and its tree, and again while a group has no primary destination (`main`)."""
         while self.unmarked_groups:
             work = [self._most_frequent(self.unmarked_groups, self.unmarked_sites)]
             while work:
@@ -88,12 +88,12 @@ class _Generator:
             while frontier:
                 reached = {s for g in frontier for s in self.members[g]} - sites
                 sites |= reached
-                frontier = [g for g in {g for s in reached for g in self.groups[s]} & self.unmarked_groups - groups]
+                frontier = list({g for s in reached for g in self.groups[s]} & self.unmarked_groups - groups)
                 groups.update(frontier)
             seen |= groups
             parts.append((groups, sites))
         return parts
 
     def _most_frequent(self, groups: Iterable[int], among: set[int]) -> int:
-        count = Counter(s for g in groups for s in self.members[g] if s in among)
+        count: Counter[int] = Counter(s for g in groups for s in self.members[g] if s in among)
         return min(count, key=lambda s: (-count[s], self.tie[s]))

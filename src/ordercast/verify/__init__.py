@@ -1,0 +1,1 @@
+"""Independent judges: they know plans and logs, never planners or machines."""

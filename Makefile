@@ -1,0 +1,42 @@
+# One command does all set-up: `make demo` shows the main job, `make test` proves it.
+SHELL := /bin/bash
+PYTHON := .venv/bin/python
+.PHONY: setup demo test quick check bench record clean
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: .venv/.ready  ## build .venv from the hashed requirements (bootstraps uv when absent)
+
+.venv/.ready: requirements/all.txt pyproject.toml tools/bootstrap
+	@tools/bootstrap
+	@touch $@
+
+demo: setup  ## plan the bank of GS88 section 1 and draw the plan
+	@.venv/bin/ordercast demo
+
+check: setup  ## style and types
+	@.venv/bin/ruff check
+	@.venv/bin/ruff format --check --quiet
+	@.venv/bin/mypy
+
+test: setup check  ## everything a change must pass
+	@$(PYTHON) -m pytest -n 2
+
+quick: setup  ## the fast tests only
+	@$(PYTHON) -m pytest -n 2 -m "not slow"
+
+record: setup  ## rewrite the expected half of tests/cases
+	@ORDERCAST_RECORD=1 $(PYTHON) -m pytest tests/test_cases.py
+
+bench: setup  ## run the benchmarks and rewrite their tables in benchmarks/RESULTS.md
+	@$(PYTHON) benchmarks/plan_quality.py
+	@$(PYTHON) benchmarks/plan_speed.py
+
+lock: setup  ## pin again: newest versions that fit pyproject.toml and requirements/dev.in
+	@uv=$$(command -v uv || echo .bootstrap/bin/uv); $$uv pip compile --quiet --universal --generate-hashes \
+	  --python-version 3.11 --no-header --no-annotate --upgrade pyproject.toml requirements/dev.in -o requirements/all.txt
+
+clean:  ## remove what set-up and runs made
+	@rm -rf .venv .bootstrap out

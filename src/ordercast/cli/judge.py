@@ -1,0 +1,50 @@
+"""`ordercast judge`: tells whether a plan is right, whoever made it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ordercast.membership import read_membership
+from ordercast.topology import read_plan
+from ordercast.verify import plans
+
+
+def judge(
+    plan: Path,
+    membership: Path | None = None,
+    /,
+    *,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Judge a plan by its edges alone: delivered exactly once, and in which order.
+
+    Example: ordercast judge plan.json groups.toml
+
+    Parameters
+    ----------
+    plan
+        A plan as `ordercast plan --json` prints it.
+    membership
+        The membership it should plan for.
+    as_json
+        Print the findings as JSON.
+
+    """
+    members = None if membership is None else read_membership(membership).as_dict()
+    verdict = plans.judge(read_plan(plan), members)
+    if as_json:
+        print(msgspec.json.encode({"ok": verdict.ok, "level": verdict.level, "findings": verdict.findings}).decode())
+        return 0 if verdict.ok else 1
+    table = Table(title=f"{plan}: {'holds' if verdict.ok else 'broken'} at level {verdict.level}")
+    table.add_column("property")
+    table.add_column("")
+    table.add_column("example", overflow="fold")
+    for name, found in verdict.findings.items():
+        table.add_row(name, Text("yes", "green") if found.ok else Text("no", "red"), Text(found.example))
+    Console().print(table)
+    return 0 if verdict.ok else 1

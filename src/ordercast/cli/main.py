@@ -1,0 +1,52 @@
+"""The parser: every command in one place, errors as one line, exit codes 0 fine, 1 violated or failed, 2 usage."""
+
+import os
+import sys
+
+from cyclopts import App, CycloptsError
+
+from ordercast import __version__
+from ordercast.cli.demo import demo
+from ordercast.cli.judge import judge
+from ordercast.cli.plan import plan
+from ordercast.errors import InputError, OrdercastError
+
+app = App(
+    name="ordercast",
+    help="Totally ordered multicast to overlapping groups: planned, run live, proven from the logs.",
+    version=__version__,
+    help_format="plaintext",
+    default_parameter=None,
+)
+for command in (demo, plan, judge):
+    app.command(command)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run one command and exit with its code."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit code; never a traceback for what a user or a file did wrong."""
+    try:
+        code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
+        return int(code or 0)
+    except CycloptsError as error:
+        return _complain(" ".join(str(error).split()), 2)
+    except InputError as error:
+        return _complain(str(error), 2)
+    except OrdercastError as error:
+        return _complain(str(error), 1)
+    except BrokenPipeError:  # the reader (`| head`) has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return _complain("stopped", 130)
+
+
+def _complain(message: str, code: int) -> int:
+    line = message.replace("\n", " ")
+    print(f"ordercast: {line}", file=sys.stderr)
+    return code

@@ -1,0 +1,184 @@
+"""`ordercast plan`: a membership table in, a judged plan out."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ordercast.cli.render import compare_table, cost_table, plan_trees
+from ordercast.errors import InputError, PlanError
+from ordercast.membership import Membership, read_membership, read_weights
+from ordercast.planning.request import Budget, Request
+from ordercast.plans import Made, make_plan
+from ordercast.types import ClassRule, Level, Objective, Planner
+
+Flag = Parameter(negative="")
+
+
+def plan(
+    membership: Path,
+    /,
+    *,
+    planner: Planner = Planner.BEST,
+    level: Level = Level.ACYCLIC,
+    classes: ClassRule | None = None,
+    objective: Objective = Objective.DELAY,
+    max_load: int | None = None,
+    weights: Path | None = None,
+    budget: str = "2",
+    seed: int = 0,
+    compare: Annotated[bool, Flag] = False,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    picture: Path | None = None,
+) -> int:
+    """Plan who orders what: an entry per group and a forest of FIFO edges.
+
+    Example: ordercast plan groups.toml --planner best --level total --picture plan.svg
+
+    Parameters
+    ----------
+    membership
+        Who is in which group: .toml with [groups], or .csv / .parquet with columns site and group.
+    planner
+        greedy (GS88), elimination (greedy, near-linear), metagroup (MGT), central, or best (our search).
+    level
+        What is promised: total (two sites agree on what both get) or acyclic (one serial order exists).
+    classes
+        Which groups are ordered together: s1, s2 or blocks. By default the finest that keeps the level.
+    objective
+        What best makes small: delay (hops to the farthest member), extra (non-members on the way) or load.
+    max_load
+        How many messages the busiest site may handle when each group gets one. By default what greedy needs.
+    weights
+        Traffic per group, for the means: .toml with [weights], or .csv / .parquet with columns group and weight.
+    budget
+        How long best may search: seconds ("20"), or steps ("500000steps"), which give the same plan everywhere.
+    seed
+        Seed of the search.
+    compare
+        Show all planners side by side, and the two-phase protocol.
+    as_json
+        Print the plan (or the comparison) as JSON.
+    picture
+        Draw the plan to this .svg, .png or .pdf file.
+
+    """
+    if picture is not None and picture.suffix.lower() not in {".svg", ".png", ".pdf"}:
+        raise InputError(f"{picture}: a picture ends in .svg, .png or .pdf, not {picture.suffix!r}")
+    if max_load is not None and max_load < 1:
+        raise InputError(f"--max-load {max_load}: must be at least 1")
+    members = read_membership(membership)
+    request = Request(
+        planner=planner,
+        level=level,
+        classes=classes,
+        objective=objective,
+        max_load=max_load,
+        weights=None if weights is None else read_weights(weights, members),
+        budget=parse_budget(budget),
+        seed=seed,
+    )
+    if compare:
+        return _compare(members, request, as_json)
+    with progress_bar("searching", request) as progress:
+        made = make_plan(members, request, progress)
+        trade = _trade_off(members, request, made, progress)
+    if picture is not None:
+        from ordercast.pictures.plan import draw_plan
+
+        draw_plan(made.plan, picture)
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(_as_json(made, request, trade)), indent=1).decode())
+    else:
+        _show(made, request, trade, picture)
+    return 0
+
+
+def parse_budget(text: str) -> Budget:
+    """Read "20" or "20s" as seconds and "500000steps" as steps."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|steps)?", text.strip())
+    if not match or (match[2] == "steps" and "." in match[1]):
+        raise InputError(f"--budget {text}: give seconds (20) or steps (500000steps)")
+    return Budget(steps=int(match[1])) if match[2] == "steps" else Budget(seconds=float(match[1]))
+
+
+@contextmanager
+def progress_bar(what: str, request: Request) -> Iterator[Callable[[float], None]]:
+    """Show how far the search is, on a terminal, when it takes more than a second."""
+    console = Console(stderr=True)
+    searching = request.planner is Planner.BEST and (request.budget.steps or request.budget.seconds > 1)
+    columns = (TextColumn(what), BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not (searching and console.is_terminal)) as bar:
+        task = bar.add_task(what, total=1.0)
+        yield lambda fraction: bar.update(task, completed=fraction)
+
+
+def _trade_off(
+    members: Membership, request: Request, made: Made, progress: Callable[[float], None]
+) -> list[dict[str, float]]:
+    """Return what less load would cost, when the caller allowed more load than greedy needs."""
+    needed = made.reference_load
+    if needed is None or request.max_load is None or request.max_load <= needed:
+        return []
+    points = [made]
+    between = sorted({needed, (needed + request.max_load) // 2} - {request.max_load}, reverse=True)
+    for cap in between:
+        try:
+            points.append(make_plan(members, replace(request, max_load=cap), progress))
+        except PlanError:
+            break
+    return [
+        {"max_load": p.plan.cost.max_load, "mean_depth": p.plan.cost.mean_depth, "mean_extra": p.plan.cost.mean_extra}
+        for p in reversed(points)
+    ]
+
+
+def _as_json(made: Made, request: Request, trade: list[dict[str, float]]) -> dict[str, Any]:
+    document: dict[str, Any] = msgspec.to_builtins(made.plan)
+    if request.planner is Planner.BEST:
+        document["search"] = {
+            "objective": request.objective,
+            "seed": request.seed,
+            "steps": made.steps,
+            "greedy_max_load": made.reference_load,
+        }
+    if trade:
+        document["trade_off"] = trade
+    return document
+
+
+def _show(made: Made, request: Request, trade: list[dict[str, float]], picture: Path | None) -> None:
+    console = Console()
+    for tree in plan_trees(made.plan):
+        console.print(tree)
+    console.print(cost_table(made.plan))
+    for point in trade:
+        console.print(f"trade-off: load {point['max_load']:.0f} gives depth {point['mean_depth']:.2f}")
+    told = [name for name, found in made.verdict.findings.items() if found.ok]
+    console.print(f"judged by its edges: {', '.join(told)} hold", style="green")
+    if made.steps:
+        again = f"--seed {request.seed} --budget {made.steps}steps"
+        console.print(f"searched {made.steps} steps; the same plan again: {again}", style="dim")
+    if picture is not None:
+        console.print(f"picture: {picture}")
+
+
+def _compare(members: Membership, request: Request, as_json: bool) -> int:
+    from ordercast.planning.planners import compare
+
+    with progress_bar("comparing", replace(request, planner=Planner.BEST)) as progress:
+        rows, advice = compare(members, request, progress)
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode({"compare": rows, "advice": advice}), indent=1).decode())
+    else:
+        console = Console()
+        console.print(compare_table(rows))
+        console.print(advice)
+    return 0

@@ -1,0 +1,1 @@
+"""Pictures of what we plan and run; the only place that knows matplotlib."""

@@ -1,0 +1,1 @@
+"""The test kit, public: text cases and hypothesis strategies."""

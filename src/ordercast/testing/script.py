@@ -1,0 +1,136 @@
+"""Conversations as text files: commands, a line `----`, what happened; `#` lines tell the story.
+
+A file is a list of steps separated by blank lines. `run_file` returns the file as it should read; a test compares,
+`make record` rewrites. Commands at this stage:
+
+    plan PLANNER [classes=s1] [prefer=d,c] alpha=a,b,c beta=c,d    plan a membership
+    tree b->a b->f a->c                                            draw the trees of the same membership by hand
+    reroute GROUP a->b b->c                                        send one group another way
+    judge                                                          ask the judge
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from ordercast.errors import OrdercastError
+from ordercast.membership import Membership
+from ordercast.planning.classes import class_labels, classes
+from ordercast.planning.forest import ClassGraph, Forest
+from ordercast.planning.planners import FIXED
+from ordercast.planning.propagation_graph import literal_greedy
+from ordercast.topology import Edge, Plan
+from ordercast.types import ClassRule, Level, Planner
+from ordercast.verify.plans import judge
+
+
+def run_file(path: Path) -> str:
+    """Run every step of a file and return the file with what really happened."""
+    script = Script()
+    return "\n\n".join(_run_step(script, step) for step in path.read_text("utf-8").strip().split("\n\n")) + "\n"
+
+
+def _run_step(script: "Script", step: str) -> str:
+    asked = step.split("\n----", maxsplit=1)[0].rstrip()
+    commands = [line for line in asked.split("\n") if line and not line.startswith("#")]
+    if not commands:
+        return asked
+    said: list[str] = []
+    for command in commands:
+        try:
+            said += script.run(command)
+        except OrdercastError as error:
+            said.append(f"error: {error}")
+    return "\n".join([asked, "----", *said])
+
+
+class Script:
+    """One conversation: the membership and the plan under discussion."""
+
+    def __init__(self) -> None:
+        self.membership = Membership.of({"none": ["nowhere"]})
+        self.rule = ClassRule.S1
+        self.plan: Plan | None = None
+
+    def run(self, line: str) -> Iterator[str]:
+        """Run one command and yield what it has to say."""
+        verb, *words = line.split()
+        match verb:
+            case "classes":
+                return self._classes(words)
+            case "plan":
+                return self._plan(words)
+            case "tree":
+                return self._tree(words)
+            case "reroute":
+                return self._reroute(words)
+            case "judge":
+                return self._judge()
+            case _:
+                raise OrdercastError(f"unknown command {verb!r}")
+
+    def _read(self, words: list[str]) -> dict[str, str]:
+        given = dict(word.split("=", 1) for word in words)
+        options = {name: given.pop(name) for name in ("classes", "prefer") if name in given}
+        if given:
+            self.membership = Membership.of({group: members.split(",") for group, members in given.items()})
+        self.rule = ClassRule(options.pop("classes", ClassRule.S1))
+        return options
+
+    def _classes(self, words: list[str]) -> Iterator[str]:
+        self._read(words)
+        for rule in ClassRule:
+            yield f"{rule}: " + " | ".join(" ".join(groups) for groups in classes(self.membership, rule))
+
+    def _plan(self, words: list[str]) -> Iterator[str]:
+        planner = Planner(words[0])
+        options = self._read(words[1:])
+        graph = ClassGraph.of(self.membership, class_labels(self.membership, self.rule))
+        prefer = options.get("prefer", "").split(",")
+        forest = literal_greedy(graph, prefer=prefer) if planner is Planner.GREEDY else FIXED[planner](graph)
+        return self._show(forest.plan(planner, Level.ACYCLIC))
+
+    def _tree(self, words: list[str]) -> Iterator[str]:
+        graph = ClassGraph.of(self.membership, class_labels(self.membership, ClassRule.S1))
+        node = {graph.names(index): index for index in range(len(graph.node_site))}
+        parent = np.full(len(node), -1, np.int32)
+        for above, below in (word.split("->") for word in words):
+            parent[node[below]] = node[above]
+        return self._show(Forest.of(graph, parent).plan("by hand", Level.ACYCLIC))
+
+    def _reroute(self, words: list[str]) -> Iterator[str]:
+        assert self.plan is not None
+        group, *ways = words
+        carried: dict[tuple[str, str], list[str]] = {
+            (edge.parent, edge.child): [other for other in edge.groups if other != group] for edge in self.plan.edges
+        }
+        for way in ways:
+            parent, child = way.split("->")
+            carried.setdefault((parent, child), []).append(group)
+        edges = [Edge(*ends, sorted(groups)) for ends, groups in sorted(carried.items()) if groups]
+        return self._show(msgspec.structs.replace(self.plan, edges=edges), told=False)
+
+    def _show(self, plan: Plan, told: bool = True) -> Iterator[str]:
+        self.plan = plan
+        children: dict[str, list[Edge]] = defaultdict(list)
+        for edge in plan.edges:
+            children[edge.parent].append(edge)
+        for site, edges in sorted(children.items()):
+            yield f"{site} -> " + " ".join(edge.child for edge in edges)
+        yield "primary " + " ".join(f"{group}={route.entry}" for group, route in plan.groups.items())
+        for group, route in plan.groups.items():
+            if route.extra and told:
+                yield f"extra nodes of {group}: {' '.join(route.extra)}"
+        if told:
+            cost = plan.cost
+            costs = (cost.mean_depth, cost.mean_extra, cost.max_load, cost.messages)
+            yield "depth {:.3f} extra {:.3f} load {} messages {}".format(*costs)
+
+    def _judge(self) -> Iterator[str]:
+        assert self.plan is not None
+        for name, found in judge(self.plan).findings.items():
+            if name != "cost":
+                yield f"{name}: {'yes' if found.ok else 'no: ' + found.example}"

@@ -1,0 +1,148 @@
+"""Search for a cycle of messages in a plan whose edges do not form one tree per class.
+
+In a shortest cycle every message is of another group, neighbours share a member site, and no others do (a shared site
+would order the two and cut the cycle short); three groups may share pairwise. So the search goes over chordless cycles
+of the graph of overlapping groups, and asks of each whether some timing of the messages makes it real.
+"""
+
+from collections.abc import Callable, Iterator
+
+from ordercast.topology import Plan
+from ordercast.types import GroupId, SiteId
+
+MergePoint = Callable[[GroupId, GroupId, SiteId], SiteId]
+Sender = Callable[[GroupId, SiteId], SiteId | None]
+Step = tuple[GroupId, GroupId, SiteId]
+Event = tuple[int, SiteId]
+
+
+class CycleSearch:
+    """Tries chordless cycles of groups, shortest first; `gave_up` when there are more than it may try."""
+
+    def __init__(self, plan: Plan, merge_point: MergePoint, sender: Sender, at_most: int) -> None:
+        self.merge_point, self.sender, self.left = merge_point, sender, at_most
+        self.members = {group: set(route.members) for group, route in plan.groups.items()}
+        self.reached = {group: {plan.groups[group].entry} for group in plan.groups}
+        for group, _, receiver in plan.crossings():
+            self.reached[group].add(receiver)
+        self._longest = len(plan.groups)  # of the chordless paths seen; no cycle is longer than one more
+        self.near = {
+            one: sorted(other for other, sites in self.members.items() if other != one and sites & self.members[one])
+            for one in sorted(self.members)
+        }
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether the search ended before everything was tried."""
+        return self.left <= 0
+
+    def find(self) -> list[Step] | None:
+        """Return the steps (first, then, site) of a shortest cycle of messages, or None."""
+        length = 3
+        while self._longest >= length - 1 and not self.gave_up:
+            for groups in self._chordless(length):
+                for way in (groups, groups[::-1]):
+                    steps = self._realise(way)
+                    if steps is not None:
+                        return steps
+            length += 1
+        return None
+
+    def _chordless(self, length: int) -> Iterator[list[GroupId]]:
+        """Yield every chordless cycle of groups of this length once, starting at its first name."""
+        self._longest = 0
+        for first in self.near:
+            stack = [[first]]
+            while stack:
+                self.left -= 1
+                if self.gave_up:
+                    return
+                path = stack.pop()
+                if len(path) == length:
+                    if path[1] < path[-1]:
+                        yield path
+                    continue
+                closing = len(path) == length - 1
+                for group in self.near[path[-1]]:
+                    if group <= first or group in path:
+                        continue
+                    chords = [other for other in path[:-1] if other in self.near[group]]
+                    if not chords:
+                        self._longest = max(self._longest, len(path) + 1)
+                    if chords == ([first] if closing else []):
+                        stack.append([*path, group])
+
+    def _realise(self, groups: list[GroupId]) -> list[Step] | None:
+        """Return the cycle's steps if the messages can be timed so that each comes before the next."""
+        count = len(groups)
+        steps = []
+        before: dict[Event, set[Event]] = {}
+        for i, group in enumerate(groups):
+            for site in self.reached[group]:
+                above = self.sender(group, site)
+                before[i, site] = set() if above is None else {(i, above)}
+        for i, group in enumerate(groups):
+            j = (i + 1) % count
+            site = min(self.members[group] & self.members[groups[j]])
+            merge = self.merge_point(group, groups[j], site)
+            steps.append((group, groups[j], site))
+            before[j, merge].add((i, merge))
+        return steps if _has_cyclefree_signs(before, self._shared(groups)) else None
+
+    def _shared(self, groups: list[GroupId]) -> list[tuple[int, int, list[SiteId]]]:
+        """List, for every two messages, the sites that see them in one order because they share the edges between."""
+        shared = []
+        for i, one in enumerate(groups):
+            for j in range(i + 1, len(groups)):
+                other = groups[j]
+                by_merge: dict[SiteId, list[SiteId]] = {}
+                for site in self.reached[one] & self.reached[other]:
+                    by_merge.setdefault(self.merge_point(one, other, site), []).append(site)
+                shared += [(i, j, sites) for sites in by_merge.values()]
+        return shared
+
+
+def _has_cyclefree_signs(before: dict[Event, set[Event]], shared: list[tuple[int, int, list[SiteId]]]) -> bool:
+    """Decide whether every two messages can be ordered wherever they meet, without time running in a circle."""
+    reach = _closure(before)
+    if reach is None:
+        return False
+    for at, (i, j, sites) in enumerate(shared):
+        i_first = any((i, site) in reach[j, site] for site in sites)
+        j_first = any((j, site) in reach[i, site] for site in sites)
+        if i_first and j_first:
+            return False
+        rest = shared[:at] + shared[at + 1 :]
+        choices = [(i, j)] if i_first else [(j, i)] if j_first else [(i, j), (j, i)]
+        for first, then in choices:
+            bound = {event: set(earlier) for event, earlier in before.items()}
+            for site in sites:
+                bound[then, site].add((first, site))
+            if _has_cyclefree_signs(bound, rest):
+                return True
+        return False
+    return True
+
+
+def _closure(before: dict[Event, set[Event]]) -> dict[Event, set[Event]] | None:
+    """Return everything that happens before each event, or None when something happens before itself."""
+    reach: dict[Event, set[Event]] = {}
+    open_events: set[Event] = set()
+    for start in before:
+        stack = [start]
+        while stack:
+            event = stack[-1]
+            if event in reach:
+                stack.pop()
+                continue
+            open_events.add(event)
+            todo = [earlier for earlier in before[event] if earlier not in reach]
+            if any(earlier in open_events for earlier in todo):
+                return None
+            if todo:
+                stack.append(todo[0])
+                continue
+            reach[event] = set().union(before[event], *(reach[earlier] for earlier in before[event]))
+            open_events.discard(event)
+            stack.pop()
+    return reach

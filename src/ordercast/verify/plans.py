@@ -1,0 +1,311 @@
+"""The judge of plans: does every member get every message exactly once, and in which order? Knows no planner.
+
+The model: a message of group g arrives at g's entry at any time; every site handles messages in the order in which they
+arrive and passes each on over the edges that list its group; edges are FIFO and take any time at all.
+
+PG1, PG2 (GS88 §3.1): what a group's messages cross must be a tree from its entry to every member.
+
+total: follow two messages back from a site where both are delivered. While they came over the same edge, their order
+was decided further up; the first site where they came over different edges (or one of them entered) is their *merge
+point*, and there either may be first. Sites with one merge point agree. Sites with two can disagree: "one first here,
+the other first there" is impossible only if each message passes the two merge points in the opposite order, and then
+the reverse is possible.
+
+acyclic: a plan has no cycle of messages when the groups can be split into parts such that the edges of each part form a
+forest (messages only flow down, errata 8) and the graph of parts and their member sites has no cycle (docs/classes.md).
+Where that does not hold, cycles of overlapping groups are tried one after the other, shortest first.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from ordercast.topology import Plan
+from ordercast.types import GroupId, Level, SiteId
+from ordercast.verify.cycles import CycleSearch
+
+SEARCH_STEPS_AT_MOST = 100_000
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The answer to one question about a plan, with an example when the answer is no."""
+
+    ok: bool
+    example: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the judge found. PG1, PG2 and the plan's level must hold; the others are told."""
+
+    level: Level
+    findings: dict[str, Finding] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the plan may run: everything is delivered once and in the order its level promises."""
+        return all(self.findings[name].ok for name in ("form", "PG1", "PG2", self.level))
+
+    def __str__(self) -> str:
+        said = (f"{name}: {'yes' if found.ok else 'no: ' + found.example}" for name, found in self.findings.items())
+        return "\n".join(said)
+
+
+def judge(plan: Plan, membership: Mapping[GroupId, Iterable[SiteId]] | None = None) -> Verdict:
+    """Judge a plan by what its edges do, whoever made it; with a membership, also that it plans for that one."""
+    routes = Routes(plan)
+    verdict = Verdict(plan.level)
+    found = verdict.findings
+    found["form"] = _form(plan, membership)
+    found["PG1"] = _primary_destinations(plan)
+    found["PG2"] = routes.exactly_once() if found["PG1"].ok else Finding(False, "not judged: PG1 fails")
+    if found["PG2"].ok:
+        found["total"], found["acyclic"] = _order(plan, routes)
+        found["cost"] = _cost(plan, routes)
+    else:
+        for name in ("total", "acyclic", "cost"):
+            found[name] = Finding(False, "not judged: PG2 fails")
+    found["PG3"] = _entries_are_members(plan)
+    found["PG4"] = _no_extra_nodes(plan, routes)
+    found["MGT rule 1"], found["MGT rule 2"] = _meta_group_rules(plan, routes)
+    return verdict
+
+
+class Routes:
+    """Where the messages of each group go: for every group, the site from which each site gets them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.senders: dict[GroupId, dict[SiteId, list[SiteId]]] = {group: {} for group in plan.groups}
+        self.receivers: dict[GroupId, dict[SiteId, list[SiteId]]] = {group: {} for group in plan.groups}
+        for group, sender, receiver in plan.crossings():
+            if group in self.senders:
+                self.senders[group].setdefault(receiver, []).append(sender)
+                self.receivers[group].setdefault(sender, []).append(receiver)
+
+    def exactly_once(self) -> Finding:
+        """PG2: a unique path from the primary destination to every member, and no edge that nothing crosses."""
+        for group, route in self.plan.groups.items():
+            senders = self.senders[group]
+            reached, todo = {route.entry}, [route.entry]
+            while todo:
+                for site in self.receivers[group].get(todo.pop(), ()):
+                    if site not in reached:
+                        reached.add(site)
+                        todo.append(site)
+            for site in route.members:
+                if site not in reached:
+                    return Finding(False, f"member {site!r} of {group!r} has no path from the entry {route.entry!r}")
+            for site, of_site in sorted(senders.items()):
+                if site not in reached:
+                    return Finding(
+                        False, f"edge {of_site[0]!r} -> {site!r} lists {group!r} but none of its messages reach it"
+                    )
+                if len(of_site) > 1 or site == route.entry:
+                    twice = ["outside", *of_site] if site == route.entry else of_site
+                    return Finding(
+                        False, f"{site!r} gets the messages of {group!r} twice: from {twice[0]!r} and {twice[1]!r}"
+                    )
+        return Finding(True)
+
+    def sender(self, group: GroupId, site: SiteId) -> SiteId | None:
+        """Return the site from which a site gets a group's messages; None at the entry. Needs PG2."""
+        of_site = self.senders[group].get(site)
+        return of_site[0] if of_site else None
+
+    def reached(self, group: GroupId) -> Iterator[SiteId]:
+        """Yield every site that handles a group's messages."""
+        yield self.plan.groups[group].entry
+        yield from self.senders[group]
+
+    def path(self, group: GroupId, site: SiteId) -> list[SiteId]:
+        """Return the path from the entry to a site."""
+        path = [site]
+        while (above := self.sender(group, path[-1])) is not None:
+            path.append(above)
+        return path[::-1]
+
+    def merge_point(self, one: GroupId, other: GroupId, site: SiteId) -> SiteId:
+        """Return where the order of two groups' messages, as seen by a site that gets both, is decided."""
+        while (above := self.sender(one, site)) is not None and above == self.sender(other, site):
+            site = above
+        return site
+
+
+def _form(plan: Plan, membership: Mapping[GroupId, Iterable[SiteId]] | None) -> Finding:
+    in_classes = Counter(group for groups in plan.classes for group in groups)
+    for group in plan.groups:
+        if in_classes[group] != 1:
+            return Finding(False, f"group {group!r} is in {in_classes[group]} classes, not in one")
+    for group in in_classes:
+        if group not in plan.groups:
+            return Finding(False, f"class group {group!r} is not planned")
+    for edge in plan.edges:
+        for group in edge.groups:
+            if group not in plan.groups:
+                return Finding(False, f"edge {edge.parent!r} -> {edge.child!r} lists the unknown group {group!r}")
+    for group, route in plan.groups.items():
+        if not route.members or len(set(route.members)) < len(route.members):
+            return Finding(False, f"group {group!r} has no members, or one twice")
+    if membership is not None:
+        wanted = {group: set(sites) for group, sites in membership.items()}
+        for group in wanted.keys() | plan.groups.keys():
+            if group not in plan.groups or wanted.get(group) != set(plan.groups[group].members):
+                return Finding(False, f"group {group!r} has other members than in the membership")
+    return Finding(True)
+
+
+def _primary_destinations(plan: Plan) -> Finding:
+    for group, route in plan.groups.items():
+        if not route.entry:
+            return Finding(False, f"group {group!r} has no entry")
+    return Finding(True)
+
+
+def _entries_are_members(plan: Plan) -> Finding:
+    for group, route in plan.groups.items():
+        if route.entry not in route.members:
+            return Finding(False, f"the entry {route.entry!r} of {group!r} is not a member")
+    return Finding(True)
+
+
+def _no_extra_nodes(plan: Plan, routes: Routes) -> Finding:
+    for group, route in plan.groups.items():
+        extra = sorted(set(routes.reached(group)).difference(route.members))
+        if extra:
+            return Finding(False, f"{extra[0]!r} is an extra node of {group!r}")
+    return Finding(True)
+
+
+def _meta_group_rules(plan: Plan, routes: Routes) -> tuple[Finding, Finding]:
+    """Rule 1: a group enters at one of its meta-groups. Rule 2: its messages come into each of them at one site."""
+    groups_of: dict[SiteId, list[GroupId]] = defaultdict(list)
+    for group in sorted(plan.groups):
+        for site in plan.groups[group].members:
+            groups_of[site].append(group)
+    meta_of = {site: tuple(groups) for site, groups in groups_of.items()}
+    rule_2 = Finding(True)
+    for group, route in plan.groups.items():
+        doors: dict[tuple[GroupId, ...], SiteId] = {}
+        for site in route.members:
+            sender = routes.sender(group, site)
+            if sender is not None and meta_of.get(sender) == meta_of[site]:
+                continue
+            first = doors.setdefault(meta_of[site], site)
+            if first != site and rule_2.ok:
+                where = f"<{' '.join(meta_of[site])}>"
+                rule_2 = Finding(False, f"messages of {group!r} come into {where} at {first!r} and {site!r}")
+    return _entries_are_members(plan), rule_2
+
+
+def _order(plan: Plan, routes: Routes) -> tuple[Finding, Finding]:
+    part_of = plan.class_of()
+    trees = _parts_are_forests(plan, part_of)
+    if trees and _parts_meet_without_cycle(plan, part_of):
+        return Finding(True), Finding(True)
+    total = _total(plan, routes, part_of if trees else {})
+    if not total.ok:
+        return total, total
+    search = CycleSearch(plan, routes.merge_point, routes.sender, SEARCH_STEPS_AT_MOST)
+    cycle = search.find()
+    if cycle is not None:
+        steps = [
+            f"{site!r} delivers {first!r} before {then!r} (they meet at {routes.merge_point(first, then, site)!r})"
+            for first, then, site in cycle
+        ]
+        return total, Finding(False, "one message each to these groups can form a cycle: " + ", ".join(steps))
+    if search.gave_up:
+        return total, Finding(False, f"not proven: no cycle in {SEARCH_STEPS_AT_MOST} steps, and more to search")
+    return total, Finding(True)
+
+
+def _parts_are_forests(plan: Plan, part_of: dict[GroupId, int]) -> bool:
+    parent: dict[tuple[int, SiteId], SiteId] = {}
+    for group, sender, receiver in plan.crossings():
+        if parent.setdefault((part_of[group], receiver), sender) != sender:
+            return False
+    depth_known: set[tuple[int, SiteId]] = set()
+    for start in parent:
+        path = []
+        node: tuple[int, SiteId] | None = start
+        on_path: set[tuple[int, SiteId]] = set()
+        while node is not None and node not in depth_known:
+            if node in on_path:
+                return False
+            on_path.add(node)
+            path.append(node)
+            above = parent.get(node)
+            node = None if above is None else (node[0], above)
+        depth_known.update(path)
+    return True
+
+
+def _parts_meet_without_cycle(plan: Plan, part_of: dict[GroupId, int]) -> bool:
+    """Tell whether the graph of parts and member sites is a forest."""
+    leader: dict[object, object] = {}
+
+    def find(x: object) -> object:
+        while leader.setdefault(x, x) != x:
+            leader[x] = leader[leader[x]]
+            x = leader[x]
+        return x
+
+    for part, site in {(part_of[group], site) for group, route in plan.groups.items() for site in route.members}:
+        a, b = find(("part", part)), find(("site", site))
+        if a == b:
+            return False
+        leader[a] = b
+    return True
+
+
+def _total(plan: Plan, routes: Routes, part_of: Mapping[GroupId, int]) -> Finding:
+    """Compare the merge points of every two groups with two common members; one tree needs no comparing."""
+    groups_at: dict[SiteId, list[GroupId]] = defaultdict(list)
+    for group, route in sorted(plan.groups.items()):
+        for site in route.members:
+            groups_at[site].append(group)
+    decided: dict[tuple[GroupId, GroupId], tuple[SiteId, SiteId]] = {}
+    for site, groups in sorted(groups_at.items()):
+        for one, other in combinations(groups, 2):
+            if part_of and part_of[one] == part_of[other]:
+                continue
+            merge = routes.merge_point(one, other, site)
+            first_site, first_merge = decided.setdefault((one, other), (site, merge))
+            if merge != first_merge:
+                return Finding(False, _disagreement(routes, one, other, (first_site, first_merge), (site, merge)))
+    return Finding(True)
+
+
+def _disagreement(
+    routes: Routes, one: GroupId, other: GroupId, a: tuple[SiteId, SiteId], b: tuple[SiteId, SiteId]
+) -> str:
+    def ways(at: tuple[SiteId, SiteId]) -> str:
+        paths = (f"{group!r} by {' -> '.join(routes.path(group, at[0]))}" for group in (one, other))
+        return f"{at[0]!r} gets {' and '.join(paths)}, ordered at {at[1]!r}"
+
+    return f"a message to {one!r} and one to {other!r} can differ in order: {ways(a)}; {ways(b)}"
+
+
+def _cost(plan: Plan, routes: Routes) -> Finding:
+    """Recompute depth, extra nodes and cost by their definitions and compare with what the plan says of itself."""
+    load: Counter[SiteId] = Counter()
+    depths, extras, messages = [], [], 0
+    for group, route in plan.groups.items():
+        reached = set(routes.reached(group))
+        depth = max(len(routes.path(group, site)) - 1 for site in route.members)
+        extra = sorted(reached.difference(route.members))
+        if depth != route.depth or extra != sorted(route.extra):
+            return Finding(False, f"group {group!r} has depth {depth} and extra nodes {extra}, not as the plan says")
+        depths.append(depth)
+        extras.append(len(extra))
+        messages += len(reached)
+        load.update(reached)
+        load.update({sender: len(to) for sender, to in routes.receivers[group].items()})
+    count = len(plan.groups)
+    expected = (sum(depths) / count, sum(extras) / count, max(load.values()), messages)
+    said = (plan.cost.mean_depth, plan.cost.mean_extra, plan.cost.max_load, plan.cost.messages)
+    if any(abs(a - b) > 1e-6 * max(1.0, abs(a)) for a, b in zip(expected, said, strict=True)):
+        return Finding(False, f"mean depth, mean extra, max load, messages are {expected}, the plan says {said}")
+    return Finding(True)
