@@ -16,8 +16,9 @@ from ordercast.planning.propagation_graph import greedy, literal_greedy
 from ordercast.planning.request import Request
 from ordercast.types import Planner
 
-# App. I is about quadratic; past this many memberships `best` measures itself against the near-linear greedy instead.
-LITERAL_AT_MOST = 50_000
+# App. I is about quadratic. Past this much work (groups times memberships; a second or two) `best` measures itself
+# against the near-linear greedy instead.
+LITERAL_WORK_AT_MOST = 4_000_000
 
 
 FIXED: dict[Planner, Callable[[ClassGraph], Forest]] = {
@@ -48,7 +49,8 @@ def plan_forest(membership: Membership, request: Request, progress: Progress = l
         if request.max_load is not None and load > request.max_load:
             raise PlanError(f"planner {request.planner} loads its busiest site with {load}, above {request.max_load}")
         return Planned(forest)
-    reference = literal_greedy(graph) if len(membership) <= LITERAL_AT_MOST else greedy(graph)
+    literal = len(membership) * len(membership.groups) <= LITERAL_WORK_AT_MOST
+    reference = literal_greedy(graph) if literal else greedy(graph)
     reference_load = int(reference.load.max())
     cap = reference_load if request.max_load is None else request.max_load
     starts = [reference, greedy(graph), metagroup(graph), central(graph)]

@@ -61,12 +61,12 @@ def judge(plan: Plan, membership: Mapping[GroupId, Iterable[SiteId]] | None = No
     found["form"] = _form(plan, membership)
     found["PG1"] = _primary_destinations(plan)
     found["PG2"] = routes.exactly_once() if found["PG1"].ok else Finding(False, "not judged: PG1 fails")
-    if found["PG2"].ok:
+    if found["form"].ok and found["PG2"].ok:
         found["total"], found["acyclic"] = _order(plan, routes)
         found["cost"] = _cost(plan, routes)
     else:
         for name in ("total", "acyclic", "cost"):
-            found[name] = Finding(False, "not judged: PG2 fails")
+            found[name] = Finding(False, f"not judged: {'PG2' if found['form'].ok else 'form'} fails")
     found["PG3"] = _entries_are_members(plan)
     found["PG4"] = _no_extra_nodes(plan, routes)
     found["MGT rule 1"], found["MGT rule 2"] = _meta_group_rules(plan, routes)

@@ -1,0 +1,136 @@
+"""The command line as a user meets it: real processes, exit codes, one clear line, JSON that others can read."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BANK = Path("bank.toml")
+
+
+def ordercast(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ordercast", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / BANK).write_text(
+        '[groups]\ntransactions = ["main-1", "main-2"]\ntables = ["main-1", "main-2", "dev"]\n'
+        'news = ["dev", "branch"]\n'
+    )
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_plan_prints_the_documented_json(folder: Path) -> None:
+    done = ordercast("plan", BANK, "--json", "--budget", "1000steps", cwd=folder)
+    plan = json.loads(done.stdout)
+
+    assert done.returncode == 0, done.stderr
+    assert {"planner", "level", "epoch", "classes", "groups", "edges", "cost"} <= plan.keys()
+    assert {"entry", "members", "depth", "extra"} == plan["groups"]["news"].keys()
+    assert {"from", "to", "groups"} == plan["edges"][0].keys()
+    assert {"mean_depth", "mean_extra", "max_load", "messages"} == plan["cost"].keys()
+    assert plan["classes"] == [["news"], ["tables", "transactions"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("planner", ["greedy", "elimination", "metagroup", "central", "best"])
+def test_every_planner_is_judged_right_by_the_judge_command(folder: Path, planner: str) -> None:
+    made = ordercast("plan", BANK, "--planner", planner, "--json", "--budget", "1000steps", cwd=folder)
+    (folder / "plan.json").write_text(made.stdout)
+    judged = ordercast("judge", "plan.json", BANK, "--json", cwd=folder)
+
+    assert judged.returncode == 0, judged.stderr
+    assert json.loads(judged.stdout)["ok"]
+
+
+@pytest.mark.slow
+def test_a_broken_plan_exits_with_1_and_an_example(folder: Path) -> None:
+    made = ordercast("plan", BANK, "--planner", "greedy", "--json", cwd=folder)
+    plan = json.loads(made.stdout)
+    plan["edges"].pop()
+    (folder / "plan.json").write_text(json.dumps(plan))
+    judged = ordercast("judge", "plan.json", cwd=folder)
+
+    assert judged.returncode == 1
+    assert "has no path from the entry" in " ".join(judged.stdout.split())
+
+
+@pytest.mark.slow
+def test_the_tree_and_the_comparison_are_readable(folder: Path) -> None:
+    shown = ordercast("plan", BANK, "--planner", "greedy", cwd=folder)
+    compared = ordercast("plan", BANK, "--compare", "--budget", "1000steps", cwd=folder)
+
+    assert "▸ orders tables transactions" in shown.stdout
+    assert "judged by its edges" in shown.stdout
+    assert all(name in compared.stdout for name in ("greedy", "metagroup", "central", "best", "two-phase", "Fastest"))
+
+
+@pytest.mark.slow
+def test_more_load_than_greedy_shows_the_trade_off(folder: Path) -> None:
+    groups = {f"g{i}": [f"s{(i * k) % 11}" for k in (1, 2, 5)] for i in range(1, 11)}
+    (folder / "many.toml").write_text("[groups]\n" + "".join(f"{g} = {json.dumps(s)}\n" for g, s in groups.items()))
+    done = ordercast("plan", "many.toml", "--max-load", "60", "--budget", "20000steps", "--json", cwd=folder)
+    points = json.loads(done.stdout)["trade_off"]
+
+    assert [point["max_load"] for point in points] == sorted(point["max_load"] for point in points)
+    assert points[0]["mean_depth"] > points[-1]["mean_depth"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["svg", "png"])
+def test_the_picture_is_drawn(folder: Path, ending: str) -> None:
+    done = ordercast("plan", BANK, "--planner", "greedy", "--picture", f"plan.{ending}", cwd=folder)
+    picture = (folder / f"plan.{ending}").read_bytes()
+
+    assert done.returncode == 0, done.stderr
+    if ending == "svg":
+        assert all(name.encode() in picture for name in ("main-1", "branch", "transactions", "a group enters here"))
+    else:
+        assert picture.startswith(b"\x89PNG") and len(picture) > 10_000
+
+
+WRONG = [
+    (["plan", "nowhere.toml"], 2, "nowhere.toml: no such file"),
+    (["plan", "bank.toml", "--planner", "magic"], 2, "magic"),
+    (["plan", "bank.toml", "--budget", "soon"], 2, "--budget soon: give seconds (20) or steps"),
+    (["plan", "bank.toml", "--max-load", "0"], 2, "--max-load 0: must be at least 1"),
+    (["plan", "bank.toml", "--max-load", "2", "--planner", "greedy"], 1, "loads its busiest site"),
+    (["plan", "bank.toml", "--picture", "plan.gif"], 2, "plan.gif: a picture ends in .svg, .png or .pdf"),
+    (["plan", "bank.toml", "--weights", "nowhere.csv"], 2, "nowhere.csv: no such file"),
+    (["plan", "bank.toml", "--nonsense"], 2, "--nonsense"),
+    (["plan"], 2, "MEMBERSHIP"),
+    (["judge", "bank.toml"], 2, "bank.toml: not a plan"),
+    (["fly"], 2, "fly"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("arguments", "code", "message"), WRONG, ids=[" ".join(a) for a, _, _ in WRONG])
+def test_what_is_wrong_is_said_in_one_line(folder: Path, arguments: list[str], code: int, message: str) -> None:
+    before = sorted(folder.iterdir())
+    done = ordercast(*arguments, cwd=folder)
+
+    assert done.returncode == code
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert before == sorted(folder.iterdir())
+
+
+@pytest.mark.slow
+def test_help_has_an_example(folder: Path) -> None:
+    for command in ("plan", "judge", "demo"):
+        assert f"Example: ordercast {command}" in ordercast(command, "--help", cwd=folder).stdout
+
+
+@pytest.mark.slow
+def test_the_demo_runs_and_draws(folder: Path) -> None:
+    done = ordercast("demo", "--out", "shown", cwd=folder)
+
+    assert done.returncode == 0, done.stderr
+    assert (folder / "shown" / "plan.svg").exists()
+    assert "▸ orders" in done.stdout

@@ -1,0 +1,72 @@
+"""The import arrows of the tree: a folder imports itself and what stands beside its name, and nothing else of ours."""
+
+import ast
+from pathlib import Path
+
+SOURCE = Path(__file__).parent.parent / "src" / "ordercast"
+ROOT = {"types", "errors", "membership", "topology"}
+MAY_IMPORT = {
+    "types": set[str](),
+    "errors": set[str](),
+    "membership": {"types", "errors"},
+    "topology": {"types", "errors"},
+    "planning": ROOT | {"planning"},
+    "verify": {"types", "topology", "verify"},
+    "plans": ROOT | {"planning", "verify"},
+    "pictures": {"types", "errors", "topology", "pictures"},
+    "testing": ROOT | {"planning", "verify", "testing"},
+    "cli": ROOT | {"__init__", "planning", "verify", "plans", "pictures", "cli"},
+    "__init__": ROOT | {"planning", "plans", "verify"},
+    "__main__": {"cli"},
+}
+IMPURE = {"asyncio", "socket", "random", "threading", "subprocess", "datetime", "tempfile", "os"}
+PURE = {"types", "errors", "topology", "planning", "verify"}
+
+
+def imported(path: Path) -> set[str]:
+    names = set[str]()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names if node.module == "ordercast")
+    return names
+
+
+def layer(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def test_every_import_follows_the_arrows() -> None:
+    broken = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        for name in imported(path):
+            parts = name.split(".")
+            if parts[0] != "ordercast":
+                continue
+            target = parts[1] if len(parts) > 1 else "__init__"
+            known = target if (SOURCE / target).exists() or (SOURCE / f"{target}.py").exists() else "__init__"
+            if name != "ordercast" and known not in MAY_IMPORT[layer(path)]:
+                broken.append(f"{path.relative_to(SOURCE)} imports {name}")
+
+    assert broken == []
+
+
+def test_planning_and_judging_are_pure() -> None:
+    """Nothing that plans or judges knows sockets, files, threads or global random; `best` alone reads a clock."""
+    broken = [
+        f"{path.relative_to(SOURCE)} imports {name}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        if layer(path) in PURE
+        for name in imported(path)
+        if name.split(".")[0] in IMPURE or (name == "time" and path.name != "best.py")
+    ]
+
+    assert broken == []
+
+
+def test_only_pictures_know_matplotlib() -> None:
+    users = {layer(path) for path in SOURCE.rglob("*.py") if any(n.startswith("matplotlib") for n in imported(path))}
+
+    assert users == {"pictures"}

@@ -1,0 +1,146 @@
+"""Reading memberships: three formats, one meaning, and one clear line for everything that can be wrong."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ordercast import InputError, Membership, read_membership
+from ordercast.membership import read_weights
+
+GROUPS = {"α 1": ["ü", "b"], "g.2": ["b", "名前", "c"]}
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def parquet(path: Path, **columns: object) -> Path:
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def test_three_formats_one_meaning(tmp_path: Path) -> None:
+    toml = write(tmp_path / "m.toml", '[groups]\n"α 1" = ["ü", "b"]\n"g.2" = ["b", "名前", "c"]\n')
+    rows = [(site, group) for group, sites in GROUPS.items() for site in sites]
+    csv = write(tmp_path / "m.csv", "site,group\r\n" + "".join(f"{s},{g}\r\n" for s, g in rows))
+    table = parquet(tmp_path / "m.parquet", group=[g for _, g in rows], site=[s for s, _ in rows], more=[1] * 5)
+
+    expected = {group: sorted(sites) for group, sites in GROUPS.items()}
+    assert [expected] * 3 == [read_membership(path).as_dict() for path in (toml, csv, table)]
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_row_order_never_matters(tmp_path: Path, seed: int, ending: str) -> None:
+    rows = [(f"s{s}", f"g{g}") for s in range(4) for g in range(3) if (s + g) % 3]
+    shuffled = random.Random(seed).sample(rows, len(rows))
+    if ending == "csv":
+        path = write(tmp_path / "m.csv", "site,group\n" + "".join(f"{s},{g}\n" for s, g in shuffled))
+    else:
+        path = parquet(tmp_path / "m.parquet", site=[s for s, _ in shuffled], group=[g for _, g in shuffled])
+    read = read_membership(path)
+
+    groups: dict[str, list[str]] = {}
+    for site, group in rows:
+        groups.setdefault(group, []).append(site)
+    expected = Membership.of(groups)
+    assert (expected.sites, expected.groups) == (read.sites, read.groups)
+    assert np.array_equal(expected.group_sites, read.group_sites)
+    assert np.array_equal(expected.site_groups, read.site_groups)
+
+
+def test_a_folder_of_parquet_parts_is_one_table(tmp_path: Path) -> None:
+    folder = tmp_path / "table"
+    folder.mkdir()
+    parquet(folder / "part-0.parquet", site=["b", "a"], group=["g", "g"])
+    parquet(folder / "part-1.parquet", site=["c"], group=["g"])
+    write(folder / "_SUCCESS", "")
+
+    assert read_membership(folder).as_dict() == {"g": ["a", "b", "c"]}
+
+
+BAD: list[tuple[str, str | bytes, str]] = [
+    ("m.toml", "[groups]\ng = []\n", "group 'g' is empty"),
+    ("m.toml", '[groups]\ng = ["a", "b", "a"]\n', "group 'g': member 'a' appears twice"),
+    ("m.toml", '[groups]\ng = ["a", 3]\n', "group 'g': member 2 is not a string: 3"),
+    ("m.toml", '[groups]\ng = "a"\n', "group 'g': members must be a list of strings"),
+    ("m.toml", '[groups]\na.b = ["a"]\n', "group 'a': members must be a list of strings"),
+    ("m.toml", '[groups]\ng = [""]\n', "group 'g': member 1 has an empty name"),
+    ("m.toml", '[groups]\ng = ["a"]\ng = ["b"]\n', "a name is given twice: Cannot overwrite a value (at line 3"),
+    ("m.toml", "[groups]\n", "no [groups] table with at least one group"),
+    ("m.toml", 'g = ["a"]\n', "no [groups] table with at least one group"),
+    ("m.toml", "site,group\na,g\n", "not valid TOML"),
+    ("m.toml", b"\xff\xfe\x00", "not UTF-8 text"),
+    ("m.csv", "site,group\na,g\nb,g\na,g\n", "line 4: 'a' appears twice in group 'g'"),
+    ("m.csv", "site,group\na,\n", "line 2: group is empty"),
+    ("m.csv", "site,group\na,g\n,g\n", "line 3: site is empty"),
+    ("m.csv", "site,group\na\n", "line 2: 1 fields where the header has 2"),
+    ("m.csv", "site,team\na,g\n", "column 'group' is missing (columns: site, team)"),
+    ("m.csv", "site,group,site\na,g,b\n", "column 'site' is twice"),
+    ("m.csv", "site,group\n", "no rows"),
+    ("m.csv", "", "column 'site' is missing (columns: none)"),
+    ("m.csv", b"PAR1\x15\x04\x15\xff\xfe", "not UTF-8 text"),
+    ("m.csv", 'site,group\n"a,g\n', "not valid CSV"),
+    ("m.parquet", "site,group\na,g\n", "not readable as Parquet"),
+    ("m.txt", "a", "ends in .toml, .csv or .parquet, not '.txt'"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), BAD, ids=[f"{n}-{m[:25]}" for n, _, m in BAD])
+def test_bad_files_get_one_clear_line(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
+    path = write(tmp_path / name, content)
+
+    with pytest.raises(InputError) as raised:
+        read_membership(path)
+
+    assert message in str(raised.value)
+    assert str(raised.value).startswith(str(path))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere\.toml: no such file"):
+        read_membership(tmp_path / "nowhere.toml")
+
+
+def test_bad_parquet_columns_name_column_and_row(tmp_path: Path) -> None:
+    cases = {
+        "column 'site' holds int64, not a string": parquet(tmp_path / "a.parquet", site=[1], group=["g"]),
+        "row 2: group is null": parquet(tmp_path / "b.parquet", site=["a", "b"], group=["g", None]),
+        "row 3: 'a' appears twice in group 'g'": parquet(tmp_path / "c.parquet", site=list("aba"), group=list("ggg")),
+        "row 1: site has an empty name": parquet(tmp_path / "d.parquet", site=["", "b"], group=["g", "g"]),
+        "column 'group' is missing (columns: site)": parquet(tmp_path / "e.parquet", site=["a"]),
+    }
+    for message, path in cases.items():
+        with pytest.raises(InputError) as raised:
+            read_membership(path)
+        assert message in str(raised.value)
+
+
+def test_weights_name_every_group_once(tmp_path: Path) -> None:
+    members = Membership.of({"a": ["x"], "b": ["y"]})
+    good = write(tmp_path / "w.toml", "[weights]\nb = 3\na = 0.5\n")
+
+    assert read_weights(good, members).tolist() == [0.5, 3.0]
+    assert read_weights(parquet(tmp_path / "w.parquet", group=["b", "a"], weight=[3, 0.5]), members).tolist() == [
+        0.5,
+        3.0,
+    ]
+    bad = {
+        "[weights]\na = 1\n": "group 'b' has no weight",
+        "[weights]\na = 1\nb = 2\nc = 3\n": "group 'c' is not in the membership",
+        "[weights]\na = 1\nb = -2\n": "weight of group 'b' must be a number of at least 0, not -2",
+        "[weights]\na = 1\nb = nan\n": "weight of group 'b' must be a number",
+        "[weights]\na = 0\nb = 0\n": "every weight is 0",
+    }
+    for content, message in bad.items():
+        with pytest.raises(InputError) as raised:
+            read_weights(write(tmp_path / "bad.toml", content), members)
+        assert message in str(raised.value)
+    with pytest.raises(InputError, match="line 3: group 'a' appears twice"):
+        read_weights(write(tmp_path / "w.csv", "group,weight\na,1\na,2\n"), members)
