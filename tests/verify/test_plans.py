@@ -13,6 +13,7 @@ from ordercast.testing.strategies import seeds
 from ordercast.topology import Cost, Edge, GroupPlan
 
 Logs = tuple[tuple[str, ...], ...]
+State = tuple[tuple[str, ...], Logs, Logs]  # still outside, on each link, seen by each site
 
 
 def by_hand(routes: dict[str, tuple[str, str, list[tuple[str, str]]]], classes: list[list[str]] | None = None) -> Plan:
@@ -31,11 +32,14 @@ def every_outcome(plan: Plan) -> set[Logs]:
     sites = sorted({s for e in plan.edges for s in (e.parent, e.child)} | {r.entry for r in plan.groups.values()})
     number = {site: index for index, site in enumerate(sites)}
     ends = [(number[edge.parent], number[edge.child], frozenset(edge.groups)) for edge in plan.edges]
-    start = (tuple(sorted(plan.groups)), tuple(() for _ in ends), tuple(() for _ in sites))
-    seen, todo, outcomes = {start}, [start], set()
+    start: State = (tuple(sorted(plan.groups)), tuple(() for _ in ends), tuple(() for _ in sites))
+    seen, todo = {start}, [start]
+    outcomes: set[Logs] = set()
     while todo:
         outside, links, logs = todo.pop()
-        moves = [(group, number[plan.groups[group].entry], None) for group in outside]
+        moves: list[tuple[str, int, int | None]] = [
+            (group, number[plan.groups[group].entry], None) for group in outside
+        ]
         moves += [(link[0], ends[index][1], index) for index, link in enumerate(links) if link]
         if not moves:
             outcomes.add(
@@ -48,7 +52,7 @@ def every_outcome(plan: Plan) -> set[Logs]:
                     after_links[index] += (group,)
             after_logs = tuple((*log, group) if index == site else log for index, log in enumerate(logs))
             still_outside = tuple(g for g in outside if link_index is not None or g != group)
-            state = (still_outside, tuple(after_links), after_logs)
+            state: State = (still_outside, tuple(after_links), after_logs)
             if state not in seen:
                 seen.add(state)
                 todo.append(state)

@@ -74,7 +74,7 @@ class Script:
 
     def _read(self, words: list[str]) -> dict[str, str]:
         given = dict(word.split("=", 1) for word in words)
-        options = {name: given.pop(name) for name in ("classes", "prefer") if name in given}
+        options: dict[str, str] = {name: given.pop(name) for name in ("classes", "prefer") if name in given}
         if given:
             self.membership = Membership.of({group: members.split(",") for group, members in given.items()})
         self.rule = ClassRule(options.pop("classes", ClassRule.S1))
