@@ -74,8 +74,8 @@ def large(pool: ProcessPoolExecutor, seconds: float, seeds: int) -> list[str]:
         "best load",
         "best extra",
     ]
-    told = f"Mean depth (by traffic where it says so) over {seeds} seeds, {seconds:g} s of search each; load is the busiest"
-    return [*table(head, rows), "", told + " site's and never above greedy's."]
+    told = f"Mean depth (by traffic where it says so) over {seeds} seeds, {seconds:g} s of search each; load is the "
+    return [*table(head, rows), "", told + "busiest site's and never above greedy's."]
 
 
 def every_pick(graph: ClassGraph) -> Iterator[Forest]:
