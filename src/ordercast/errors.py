@@ -15,3 +15,7 @@ class InputError(LocalError, ValueError):
 
 class PlanError(OrdercastError, ValueError):
     """No valid plan for this membership; names the rule that failed."""
+
+
+class PeerError(OrdercastError):
+    """A peer sent what the protocol forbids; the runtime drops that link."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from ordercast.errors import InputError
+from ordercast.errors import InputError, LocalError
 from ordercast.types import GroupId, Level, SiteId
 
 
@@ -81,3 +81,81 @@ def read_plan(path: str | Path) -> Plan:
         raise InputError(f"{path}: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not a plan: {error}") from None
+
+
+class Routes:
+    """A plan as a machine reads it: where a destination enters, and the next hops below each site."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.class_of = plan.class_of()
+        self._parent: dict[tuple[int, SiteId], SiteId] = {}
+        for group, sender, receiver in plan.crossings():
+            self._parent[self.class_of[group], receiver] = sender
+        self._entries: dict[tuple[GroupId, ...], SiteId] = {}
+        self._hops: dict[tuple[GroupId, ...], dict[SiteId, tuple[SiteId, ...]]] = {}
+
+    def path_up(self, order_class: int, site: SiteId) -> list[SiteId]:
+        """Return the sites from this one up to the root of its tree in a class."""
+        path = [site]
+        while (above := self._parent.get((order_class, path[-1]))) is not None:
+            path.append(above)
+        return path
+
+    def depth(self, order_class: int, site: SiteId) -> int:
+        """Return the hops from a site up to the root of its tree in a class."""
+        return len(self.path_up(order_class, site)) - 1
+
+    def entry(self, groups: tuple[GroupId, ...]) -> SiteId:
+        """Return where a message to these groups enters: the lowest site above all their entries."""
+        if groups not in self._entries:
+            self._entries[groups] = self._lowest(groups)
+        return self._entries[groups]
+
+    def _lowest(self, groups: tuple[GroupId, ...]) -> SiteId:
+        classes = {self.class_of[group] for group in groups}
+        if len(classes) > 1:
+            raise LocalError(f"groups {', '.join(groups)} are ordered apart: one message cannot go to all of them")
+        (order_class,) = classes
+        paths = [self.path_up(order_class, self.plan.groups[group].entry) for group in groups]
+        return next(site for site in paths[0] if all(site in path for path in paths))
+
+    def children(self, site: SiteId, groups: tuple[GroupId, ...]) -> tuple[SiteId, ...]:
+        """Return the children to which a site passes a message to these groups."""
+        if groups not in self._hops:
+            self._hops[groups] = self._spread(groups)
+        return self._hops[groups].get(site, ())
+
+    def _spread(self, groups: tuple[GroupId, ...]) -> dict[SiteId, tuple[SiteId, ...]]:
+        entry = self.entry(groups)
+        order_class = self.class_of[groups[0]]
+        below: dict[SiteId, set[SiteId]] = {}
+        for group in groups:
+            for member in self.plan.groups[group].members:
+                site = member
+                while site != entry:
+                    above = self._parent[order_class, site]
+                    below.setdefault(above, set()).add(site)
+                    site = above
+        return {site: tuple(sorted(children)) for site, children in below.items()}
+
+
+class SpanningTrees:
+    """A tree over the sites of each class, for the swap objects; sites in heap order, so its depth is logarithmic."""
+
+    def __init__(self, members: dict[GroupId, tuple[SiteId, ...]], classes: tuple[tuple[GroupId, ...], ...]) -> None:
+        self._sites = [tuple(sorted({site for group in groups for site in members[group]})) for groups in classes]
+        self._number = [{site: index for index, site in enumerate(sites)} for sites in self._sites]
+
+    def sites(self, order_class: int) -> tuple[SiteId, ...]:
+        """Return the sites of a class."""
+        return self._sites[order_class]
+
+    def root(self, order_class: int) -> SiteId:
+        """Return the root of a class's tree."""
+        return self._sites[order_class][0]
+
+    def parent(self, order_class: int, site: SiteId) -> SiteId | None:
+        """Return the parent of a site, None at the root."""
+        number = self._number[order_class].get(site)
+        return self._sites[order_class][(number - 1) // 2] if number else None

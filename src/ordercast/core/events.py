@@ -1,0 +1,69 @@
+"""What happens to a machine, and the envelope that everything is about."""
+
+import msgspec
+
+from ordercast.types import GroupId, SiteId
+
+
+class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A batch of messages of one source to one destination, with the header every later rule needs (errata 57)."""
+
+    order_class: int
+    epoch: int
+    groups: tuple[GroupId, ...]
+    """Usually one; several where the machine allows it, delivered once at each site in their union."""
+    source: SiteId
+    incarnation: int
+    number: int
+    """Counts the source's envelopes from 1, over all groups, and never restarts within an incarnation."""
+    body: bytes
+
+    @property
+    def msg_id(self) -> str:
+        """A name for traces and logs; (source, incarnation, number) is the identity."""
+        life = "" if self.incarnation == 1 else f"/{self.incarnation}"
+        return f"{self.source}{life}:{self.number}"
+
+    def __str__(self) -> str:
+        return f"{self.msg_id} {'+'.join(self.groups)}"
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """What one machine sends another. `control` messages repair or acknowledge; the papers' costs do not count them."""
+
+    @property
+    def control(self) -> bool:
+        """Whether GS88 §4 leaves the message out of N and D."""
+        return False
+
+
+class Multicast(msgspec.Struct, frozen=True, gc=False):
+    """The application at this site sends a body to a group, or to several at once."""
+
+    groups: tuple[GroupId, ...]
+    body: bytes
+
+    def __str__(self) -> str:
+        return f"multicast {'+'.join(self.groups)}"
+
+
+class Received(msgspec.Struct, frozen=True, gc=False):
+    """A message arrived; received is not delivered (KIN §3.1)."""
+
+    sender: SiteId
+    message: Message
+
+    def __str__(self) -> str:
+        return f"{self.sender} -> {self.message}"
+
+
+class Tick(msgspec.Struct, frozen=True, gc=False):
+    """Time passes: the only clock a machine has."""
+
+    now: float
+
+    def __str__(self) -> str:
+        return f"tick {self.now:g}"
+
+
+Event = Multicast | Received | Tick

@@ -1,0 +1,46 @@
+"""The interface of a protocol: one site's part, a pure machine with one door."""
+
+from typing import Protocol
+
+import msgspec
+
+from ordercast.core.effects import Effect, Held
+from ordercast.core.events import Event
+from ordercast.types import GroupId, SiteId
+
+
+class Groups(msgspec.Struct, frozen=True):
+    """Who is in which group, who may send, and which groups are ordered together: fixed for an epoch."""
+
+    members: dict[GroupId, tuple[SiteId, ...]]
+    classes: tuple[tuple[GroupId, ...], ...]
+    sources: tuple[SiteId, ...]
+    """Every site that may send; groups are open, so a source need not be a member."""
+    epoch: int = 1
+
+    def class_of(self, group: GroupId) -> int:
+        """Return the index of a group's class."""
+        return next(index for index, groups in enumerate(self.classes) if group in groups)
+
+    def union(self, groups: tuple[GroupId, ...]) -> tuple[SiteId, ...]:
+        """Return the sites in any of the groups, sorted."""
+        return tuple(sorted({site for group in groups for site in self.members[group]}))
+
+
+class Machine(Protocol):
+    """One site's part in a protocol. `step` touches no socket, disk, clock or random source."""
+
+    me: SiteId
+
+    def step(self, event: Event) -> list[Effect]:
+        """Take one event to completion and return what is to be done, in order."""
+        ...
+
+    def held(self) -> list[Held]:
+        """Return everything that waits here, why, and since when."""
+        ...
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is unacknowledged: no tick would change anything."""
+        ...

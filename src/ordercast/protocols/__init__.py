@@ -1,0 +1,1 @@
+"""One protocol a file, its messages first. A machine knows nothing of another."""

@@ -1,0 +1,144 @@
+"""Timestamp order (GS88 §2, after [Lamp78, Schn82]).
+
+A source stamps a message with its clock and sends it to the destinations. A destination delivers the smallest stamp
+once it has heard a larger one from every source that could still send a smaller one: all sources of all its groups, on
+FIFO edges (errata 51). It asks a silent source, which raises its clock and answers with a null. Ties go by source.
+"""
+
+from heapq import heappop, heappush
+
+from ordercast.core.edges import Carry, Edges
+from ordercast.core.effects import Append, Deliver, Effect, Held
+from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
+from ordercast.core.machine import Groups
+from ordercast.errors import LocalError, PeerError
+from ordercast.types import SiteId
+
+JUMP_AT_MOST = 2**40  # a clock that jumps further is a fault of the peer (errata 62)
+
+
+class Stamped(Message, frozen=True, gc=False):
+    """A multicast with its source's time."""
+
+    time: int
+    envelope: Envelope
+
+    def __str__(self) -> str:
+        return f"Stamped {self.envelope} time={self.time}"
+
+
+class Ask(Message, frozen=True, gc=False):
+    """Is your clock past this?"""
+
+    time: int
+
+    def __str__(self) -> str:
+        return f"Ask time={self.time}"
+
+
+class Silent(Message, frozen=True, gc=False):
+    """Nothing of mine will be stamped at or below this any more: the null of a silent source."""
+
+    time: int
+
+    def __str__(self) -> str:
+        return f"Silent time={self.time}"
+
+
+class Timestamp:
+    """One site's part: source and destination."""
+
+    def __init__(self, me: SiteId, groups: Groups, *, incarnation: int = 1) -> None:
+        self.me, self.groups, self.incarnation = me, groups, incarnation
+        self.edges = Edges()
+        self.sent = 0
+        self.clock = 0
+        self.heard = {source: 0 for source in groups.sources if source != me}
+        self.asked = dict.fromkeys(self.heard, 0)
+        self.queue: list[tuple[int, SiteId, int, Envelope, float]] = []  # a heap by (time, source)
+
+    def step(self, event: Event) -> list[Effect]:
+        """Take one event to completion."""
+        if isinstance(event, Received):
+            if type(event.message) is not Carry:
+                return self.edges.control(event.sender, event.message)
+            effects: list[Effect] = [Append(event)]
+            for message in self.edges.receive(event.sender, event.message, effects):
+                self._take(event.sender, message, effects)
+            return effects
+        if isinstance(event, Multicast):
+            effects = [Append(event)]
+            self._originate(event, effects)
+            return effects
+        assert isinstance(event, Tick)
+        return self.edges.tick(event.now)
+
+    def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
+        if self.me not in self.groups.sources:
+            raise LocalError(f"{self.me} is not one of the sources: nobody would wait for its stamps")
+        self.sent += 1
+        self.clock += 1
+        order_class = self.groups.class_of(multicast.groups[0])
+        epoch = self.groups.epoch
+        envelope = Envelope(order_class, epoch, multicast.groups, self.me, self.incarnation, self.sent, multicast.body)
+        for site in self.groups.union(multicast.groups):
+            if site != self.me:
+                effects.append(self.edges.send(site, 0, Stamped(self.clock, envelope)))
+            else:
+                heappush(self.queue, (self.clock, self.me, self.sent, envelope, self.edges.now))
+        self._deliver(effects)
+
+    def _take(self, sender: SiteId, message: Message, effects: list[Effect]) -> None:
+        match message:
+            case Stamped(time, envelope):
+                self._hear(sender, time)
+                heappush(self.queue, (time, sender, envelope.number, envelope, self.edges.now))
+                self._deliver(effects)
+            case Silent(time):
+                self._hear(sender, time)
+                self._deliver(effects)
+            case Ask(time):
+                self.clock = max(self.clock, time)
+                effects.append(self.edges.send(sender, 0, Silent(self.clock)))
+            case _:
+                raise PeerError(f"{sender} sent what is not for timestamps: {message}")
+
+    def _hear(self, sender: SiteId, time: int) -> None:
+        if time > self.clock + JUMP_AT_MOST:
+            raise PeerError(f"{sender} is {time - self.clock} ticks ahead")
+        if sender not in self.heard:
+            raise PeerError(f"{sender} is not one of the sources")
+        self.heard[sender] = max(self.heard[sender], time)
+        self.clock = max(self.clock, time)
+
+    def _deliver(self, effects: list[Effect]) -> None:
+        """Deliver while every source has been heard past the smallest stamp; ask those who have not."""
+        while self.queue:
+            time, source, _, envelope, _ = self.queue[0]
+            silent = self._silent(time, source)
+            if silent:
+                for site in silent:
+                    if self.asked[site] < time:
+                        self.asked[site] = time
+                        effects.append(self.edges.send(site, 0, Ask(time)))
+                return
+            heappop(self.queue)
+            stamp = self.groups.epoch.to_bytes(8, "big") + time.to_bytes(8, "big") + source.encode()
+            effects.append(Deliver(envelope, stamp))
+
+    def _silent(self, time: int, source: SiteId) -> list[SiteId]:
+        """Return the sources whose next stamp could still be smaller; ties go by source (errata 51)."""
+        return [site for site, last in self.heard.items() if (last + 1, site) < (time, source)]
+
+    def held(self) -> list[Held]:
+        """Everything that waits here."""
+        waits = []
+        for time, source, _, envelope, since in self.queue:
+            silent = ", ".join(self._silent(time, source))
+            waits.append(Held(str(envelope), f"not heard past {time} from {silent}", since))
+        return self.edges.held() + waits
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is unacknowledged."""
+        return self.edges.idle and not self.queue

@@ -1,0 +1,181 @@
+"""The MP protocol of GS88 §3.2 over any verified plan: GS88 trees, meta-group trees, the central site, our own.
+
+A source sends to the entry of the destination. The entry puts the message in order with everything that passes it and
+sends it down; every site passes on what it gets, in the order it got it. Edges are numbered (`core.edges`), source
+traffic and tree traffic apart, and each class has streams of its own.
+
+Stamp: the last stamp that came from above, zeros down to this site's depth, then this site's own counter. Bytes that
+come from above later are larger, because an ancestor's counter stands where we wrote zeros.
+
+With `causal`, a message carries what its source had sent and delivered in this class, and a site holds a stream back
+until it has seen (passed on) those of them that pass it (errata 6, 7). Without it a source's messages to different
+groups may be delivered in another order than they were sent.
+"""
+
+from collections import deque
+
+import msgspec
+
+from ordercast.core.edges import Carry, Edges
+from ordercast.core.effects import Append, Deliver, Effect, Held
+from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
+from ordercast.errors import PeerError
+from ordercast.topology import Routes
+from ordercast.types import GroupId, SiteId
+
+Past = tuple[tuple[SiteId, GroupId, int], ...]
+"""For a source and a group, the highest number of a message that came before."""
+
+
+class Propagate(Message, frozen=True, gc=False):
+    """A multicast on its way (GS88 App. I, record `message`); without a stamp on its way to its entry."""
+
+    envelope: Envelope
+    stamp: bytes = b""
+    past: Past = ()
+
+    def __str__(self) -> str:
+        return f"Propagate {self.envelope}"
+
+
+class _Tree:
+    """What one site keeps for one class."""
+
+    __slots__ = ("above", "counter", "depth")
+
+    def __init__(self, depth: int, epoch: int) -> None:
+        self.depth = depth
+        self.above = epoch.to_bytes(8, "big")  # the last stamp from above; every stamp starts with the epoch
+        self.counter = 0
+
+    def next_stamp(self) -> bytes:
+        self.counter += 1
+        return self.above.ljust(8 * (self.depth + 1), b"\0") + self.counter.to_bytes(8, "big")
+
+
+class Propagation:
+    """One site's part in message passing along a plan."""
+
+    def __init__(self, me: SiteId, routes: Routes, *, incarnation: int = 1, causal: bool = False) -> None:
+        self.me, self.routes, self.incarnation, self.causal = me, routes, incarnation, causal
+        self.edges = Edges()
+        self.sent = 0
+        self.trees: dict[int, _Tree] = {}
+        self.seen: dict[tuple[SiteId, GroupId], int] = {}
+        self.past: dict[int, dict[tuple[SiteId, GroupId], int]] = {}
+        self.waiting: dict[tuple[SiteId, int], deque[tuple[Propagate, float]]] = {}
+
+    def step(self, event: Event) -> list[Effect]:
+        """Take one event to completion."""
+        if isinstance(event, Received):
+            message = event.message
+            if type(message) is not Carry:
+                return self.edges.control(event.sender, message)
+            effects: list[Effect] = [Append(event)]
+            for inner in self.edges.receive(event.sender, message, effects):
+                if type(inner) is not Propagate:
+                    raise PeerError(f"{event.sender} sent what is not for propagation: {inner}")
+                self._arrive((event.sender, message.stream), inner, effects)
+            return effects
+        if isinstance(event, Multicast):
+            effects = [Append(event)]
+            self._originate(event, effects)
+            return effects
+        assert isinstance(event, Tick)
+        return self.edges.tick(event.now)
+
+    def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
+        """`originate_message`: hand it to the primary destination, which may be this site."""
+        entry = self.routes.entry(multicast.groups)
+        order_class = self.routes.class_of[multicast.groups[0]]
+        self.sent += 1
+        epoch = self.routes.plan.epoch
+        envelope = Envelope(order_class, epoch, multicast.groups, self.me, self.incarnation, self.sent, multicast.body)
+        past: Past = ()
+        if self.causal:
+            known = self.past.setdefault(order_class, {})
+            past = tuple((source, group, number) for (source, group), number in sorted(known.items()))
+            for group in multicast.groups:
+                known[self.me, group] = self.sent
+        message = Propagate(envelope, b"", past)
+        stream = 2 * order_class
+        if entry == self.me:
+            self._arrive((self.me, stream), message, effects)
+        else:
+            effects.append(self.edges.send(entry, stream, message))
+
+    def _arrive(self, stream: tuple[SiteId, int], message: Propagate, effects: list[Effect]) -> None:
+        """Pass on now, or behind what its stream already holds back."""
+        if not self.causal:
+            self._pass_on(message, effects)
+            return
+        self.waiting.setdefault(stream, deque()).append((message, self.edges.now))
+        self._release(effects)
+
+    def _release(self, effects: list[Effect]) -> None:
+        """Pass on the heads of streams whose past has been seen, until none is left."""
+        moved = True
+        while moved:
+            moved = False
+            for queue in self.waiting.values():
+                while queue and self._missing(queue[0][0]) is None:
+                    self._pass_on(queue.popleft()[0], effects)
+                    moved = True
+
+    def _missing(self, message: Propagate) -> tuple[SiteId, GroupId, int] | None:
+        """Return an earlier message that passes here and was not seen yet."""
+        for source, group, number in message.past:
+            if self.seen.get((source, group), 0) < number and self._passes(group):
+                return source, group, number
+        return None
+
+    def _passes(self, group: GroupId) -> bool:
+        route = self.routes.plan.groups[group]
+        return self.me == route.entry or self.me in route.members or self.me in route.extra
+
+    def _pass_on(self, message: Propagate, effects: list[Effect]) -> None:
+        """`send_message` and `queue_for_delivery`; messages are values, so no counter is confused (errata 4)."""
+        envelope = message.envelope
+        order_class = envelope.order_class
+        tree = self.trees.get(order_class)
+        if tree is None:
+            depth = self.routes.depth(order_class, self.me)
+            tree = self.trees[order_class] = _Tree(depth, self.routes.plan.epoch)
+        if message.stamp:
+            tree.above = message.stamp
+        elif self.routes.entry(envelope.groups) == self.me:
+            message = msgspec.structs.replace(message, stamp=tree.next_stamp())
+        else:
+            raise PeerError(f"{envelope.source} sent {envelope} here, where it does not enter")
+        if self.causal:
+            for group in envelope.groups:
+                self.seen[envelope.source, group] = envelope.number
+        plan = self.routes.plan
+        if any(self.me in plan.groups[group].members for group in envelope.groups):
+            effects.append(Deliver(envelope, message.stamp))
+            if self.causal:
+                self._remember(message)
+        for child in self.routes.children(self.me, envelope.groups):
+            effects.append(self.edges.send(child, 2 * order_class + 1, message))
+
+    def _remember(self, message: Propagate) -> None:
+        """Add a delivered message and its past to what the next one of this site comes after."""
+        envelope = message.envelope
+        known = self.past.setdefault(envelope.order_class, {})
+        own = [(envelope.source, group, envelope.number) for group in envelope.groups]
+        for source, group, number in (*message.past, *own):
+            known[source, group] = max(known.get((source, group), 0), number)
+
+    def held(self) -> list[Held]:
+        """Everything that waits here."""
+        late = []
+        for queue in self.waiting.values():
+            missing = self._missing(queue[0][0]) if queue else None
+            for message, since in queue:
+                late.append(Held(str(message.envelope), f"{missing} comes before it and was not seen", since))
+        return self.edges.held() + late
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is unacknowledged."""
+        return self.edges.idle and not any(self.waiting.values())

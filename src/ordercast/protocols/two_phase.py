@@ -1,0 +1,185 @@
+"""Propose, then decide (GS88 §2, after Skeen and ABCAST in [BJ87]).
+
+The source sends the message to all destinations; each gives it a priority higher than any it gave or learned so far;
+the source takes the highest and tells it to all; a destination delivers in the order of priorities, once the first in
+its queue is decided. Priorities are (number, site) pairs (errata 53) and the counter is raised to what was decided
+(errata 52). One message may go to several groups: the destinations are their union.
+"""
+
+from heapq import heappop, heappush
+
+from ordercast.core.edges import Carry, Edges
+from ordercast.core.effects import Append, Deliver, Effect, Held
+from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
+from ordercast.core.machine import Groups
+from ordercast.errors import PeerError
+from ordercast.types import SiteId
+
+Priority = tuple[int, SiteId]
+MsgKey = tuple[SiteId, int, int]
+
+
+class Propose(Message, frozen=True, gc=False):
+    """First phase: the message itself."""
+
+    envelope: Envelope
+
+    def __str__(self) -> str:
+        return f"Propose {self.envelope}"
+
+
+class Proposal(Message, frozen=True, gc=False):
+    """A destination's priority for the source's message."""
+
+    number: int
+    priority: int
+
+    def __str__(self) -> str:
+        return f"Proposal {self.number} priority={self.priority}"
+
+
+class Decide(Message, frozen=True, gc=False):
+    """Second phase: the highest priority, which is final."""
+
+    number: int
+    incarnation: int
+    priority: int
+    site: SiteId
+
+    def __str__(self) -> str:
+        return f"Decide {self.number} priority={self.priority},{self.site}"
+
+
+class _Undecided:
+    """At the source: who has not answered, and the highest priority so far."""
+
+    __slots__ = ("destinations", "highest", "since", "waiting_for")
+
+    def __init__(self, destinations: tuple[SiteId, ...], since: float) -> None:
+        self.destinations = destinations
+        self.waiting_for = set(destinations)
+        self.highest: Priority = (0, "")
+        self.since = since
+
+
+class _Queued:
+    """At a destination: one message in the priority queue."""
+
+    __slots__ = ("decided", "envelope", "priority", "since")
+
+    def __init__(self, envelope: Envelope, priority: Priority, since: float) -> None:
+        self.envelope, self.priority, self.decided, self.since = envelope, priority, False, since
+
+
+class TwoPhase:
+    """One site's part: source and destination."""
+
+    def __init__(self, me: SiteId, groups: Groups, *, incarnation: int = 1) -> None:
+        self.me, self.groups, self.incarnation = me, groups, incarnation
+        self.edges = Edges()
+        self.sent = 0
+        self.counter = 0
+        self.undecided: dict[int, _Undecided] = {}
+        self.queued: dict[MsgKey, _Queued] = {}
+        self.queue: list[tuple[int, SiteId, MsgKey]] = []  # a heap; entries whose priority has changed are passed over
+
+    def step(self, event: Event) -> list[Effect]:
+        """Take one event to completion."""
+        if isinstance(event, Received):
+            if type(event.message) is not Carry:
+                return self.edges.control(event.sender, event.message)
+            effects: list[Effect] = [Append(event)]
+            for message in self.edges.receive(event.sender, event.message, effects):
+                self._take(event.sender, message, effects)
+            return effects
+        if isinstance(event, Multicast):
+            effects = [Append(event)]
+            self._originate(event, effects)
+            return effects
+        assert isinstance(event, Tick)
+        return self.edges.tick(event.now)
+
+    def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
+        self.sent += 1
+        order_class = self.groups.class_of(multicast.groups[0])
+        epoch = self.groups.epoch
+        envelope = Envelope(order_class, epoch, multicast.groups, self.me, self.incarnation, self.sent, multicast.body)
+        destinations = self.groups.union(multicast.groups)
+        self.undecided[self.sent] = _Undecided(destinations, self.edges.now)
+        for site in destinations:
+            self._to(site, Propose(envelope), effects)
+
+    def _to(self, site: SiteId, message: Message, effects: list[Effect]) -> None:
+        """Send over the edge, or do it right here when it is for this site."""
+        if site == self.me:
+            self._take(site, message, effects)
+        else:
+            effects.append(self.edges.send(site, 0, message))
+
+    def _take(self, sender: SiteId, message: Message, effects: list[Effect]) -> None:
+        match message:
+            case Propose(envelope):
+                self.counter += 1
+                key = (envelope.source, envelope.incarnation, envelope.number)
+                self.queued[key] = _Queued(envelope, (self.counter, self.me), self.edges.now)
+                heappush(self.queue, (self.counter, self.me, key))
+                self._to(sender, Proposal(envelope.number, self.counter), effects)
+            case Proposal(number, priority):
+                self._count(sender, number, priority, effects)
+            case Decide(number, incarnation, priority, site):
+                self._decide((sender, incarnation, number), (priority, site), effects)
+            case _:
+                raise PeerError(f"{sender} sent what is not for two-phase: {message}")
+
+    def _count(self, sender: SiteId, number: int, priority: int, effects: list[Effect]) -> None:
+        """Collect a proposal; with the last one the priority is final."""
+        undecided = self.undecided.get(number)
+        if undecided is None or sender not in undecided.waiting_for:
+            raise PeerError(f"{sender} proposed for {number}, which it was not asked for")
+        undecided.waiting_for.discard(sender)
+        undecided.highest = max(undecided.highest, (priority, sender))
+        if not undecided.waiting_for:
+            del self.undecided[number]
+            for site in undecided.destinations:
+                self._to(site, Decide(number, self.incarnation, *undecided.highest), effects)
+
+    def _decide(self, key: MsgKey, priority: Priority, effects: list[Effect]) -> None:
+        queued = self.queued.get(key)
+        if queued is None or queued.decided:
+            raise PeerError(f"{key[0]} decided what is not undecided here: {key}")
+        # "Higher than any given so far" must mean any given or decided, or two sites deliver in two orders (errata 52).
+        self.counter = max(self.counter, priority[0])
+        queued.decided, queued.priority = True, priority
+        heappush(self.queue, (*priority, key))
+        while self.queue:
+            number, site, first = self.queue[0]
+            head = self.queued.get(first)
+            if head is None or head.priority != (number, site):
+                heappop(self.queue)
+            elif head.decided:
+                heappop(self.queue)
+                del self.queued[first]
+                stamp = self.groups.epoch.to_bytes(8, "big") + number.to_bytes(8, "big") + site.encode()
+                effects.append(Deliver(head.envelope, stamp))
+            else:
+                return
+
+    def held(self) -> list[Held]:
+        """Everything that waits here."""
+        waits = [
+            Held(
+                str(q.envelope),
+                "an earlier priority is undecided" if q.decided else "its priority is undecided",
+                q.since,
+            )
+            for q in self.queued.values()
+        ]
+        for number, undecided in self.undecided.items():
+            missing = ", ".join(sorted(undecided.waiting_for))
+            waits.append(Held(f"{self.me}:{number}", f"no priority yet from {missing}", undecided.since))
+        return self.edges.held() + waits
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is unacknowledged."""
+        return self.edges.idle and not self.queued and not self.undecided

@@ -1,0 +1,113 @@
+"""A run as data: groups, protocol, network, faults, workload, seed; and its judged outcome."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ordercast.core.effects import Held
+from ordercast.core.machine import Groups
+from ordercast.membership import Membership
+from ordercast.planning.classes import class_labels, classes
+from ordercast.planning.forest import ClassGraph
+from ordercast.planning.planners import FIXED
+from ordercast.protocols.deployment import Deployment
+from ordercast.sim.network import Network
+from ordercast.sim.workload import WORKLOADS
+from ordercast.sim.world import Crash, Outcome, Trace, World
+from ordercast.topology import Plan
+from ordercast.types import ClassRule, GroupId, Level, Planner, SiteId
+from ordercast.verify.deliveries import ALWAYS, JUDGES, Record, Sent
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What to run."""
+
+    membership: Membership
+    protocol: str = "propagation"
+    planner: Planner = Planner.ELIMINATION
+    plan: Plan | None = None
+    level: Level = Level.ACYCLIC
+    class_rule: ClassRule | None = None
+    causal: bool = False
+    messages: int = 100
+    senders: int = 4
+    span: float = 50.0
+    workload: str = "uniform"
+    network: Network = field(default_factory=Network)
+    crashes: tuple[Crash, ...] = ()
+    tick: float = 5.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of a run, judged by what its protocol promises."""
+
+    outcome: Outcome
+    record: Record
+    promises: frozenset[str]
+    findings: dict[str, str | None]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every promise was kept and nothing was left waiting."""
+        return all(example is None for example in self.findings.values())
+
+
+def deploy(scenario: Scenario) -> Deployment:
+    """Choose classes for the level, plan where the protocol needs it, name the sources."""
+    membership = scenario.membership
+    rule = scenario.class_rule or ClassRule.for_level(scenario.level)
+    members: dict[GroupId, tuple[SiteId, ...]] = {g: tuple(sites) for g, sites in membership.as_dict().items()}
+    split = tuple(tuple(groups) for groups in classes(membership, rule))
+    plan = scenario.plan
+    if scenario.protocol == "propagation" and plan is None:
+        graph = ClassGraph.of(membership, class_labels(membership, rule))
+        plan = FIXED[scenario.planner](graph).plan(scenario.planner, scenario.level)
+    if plan is not None:
+        split = tuple(tuple(groups) for groups in plan.classes)
+    groups = Groups(members, split, tuple(sources(scenario)))
+    return Deployment(scenario.protocol, groups, plan, scenario.level, scenario.causal)
+
+
+def sources(scenario: Scenario) -> list[SiteId]:
+    """Return the senders: half of them members, half outsiders that are in no group."""
+    sites = list(scenario.membership.sites)
+    chance = random.Random(scenario.seed)
+    inside = chance.sample(sites, min(len(sites), (scenario.senders + 1) // 2))
+    outside = [f"source-{index}" for index in range(scenario.senders - len(inside))]
+    return sorted(inside + outside)
+
+
+def run(scenario: Scenario, trace: Trace | None = None) -> Verdict:
+    """Run a scenario to quiescence and judge it."""
+    deployment = deploy(scenario)
+    durable = any(not crash.pause for crash in scenario.crashes)
+    world = World(deployment, scenario.seed, scenario.network, scenario.tick, trace, durable)
+    orders = WORKLOADS[scenario.workload](
+        world.chance, list(deployment.groups.sources), list(deployment.groups.members), scenario.messages, scenario.span
+    )
+    for order in orders:
+        world.multicast(order.time, order.source, order.groups)
+    for crash in scenario.crashes:
+        world.crash(crash)
+    return judge(deployment, world.run())
+
+
+def judge(deployment: Deployment, outcome: Outcome) -> Verdict:
+    """Judge what a run left behind by what its protocol promises."""
+    logs: dict[SiteId, list[str]] = {}
+    stamps: dict[SiteId, list[tuple[int, bytes]]] = {}
+    for delivery in outcome.deliveries:
+        logs.setdefault(delivery.site, []).append(delivery.envelope.msg_id)
+        stamps.setdefault(delivery.site, []).append((delivery.envelope.order_class, delivery.stamp))
+    sends = {e.msg_id: Sent(e.groups, e.source, e.number, after) for e, _, after in outcome.sent}
+    record = Record(deployment.groups.members, sends, logs, stamps)
+    findings = {name: JUDGES[name](record) for name in (*ALWAYS, *sorted(deployment.promises))}
+    findings["held"] = _first_held(outcome.held)
+    return Verdict(outcome, record, deployment.promises, findings)
+
+
+def _first_held(held: Mapping[SiteId, list[Held]]) -> str | None:
+    return next((f"{site}: {waiting[0]}" for site, waiting in sorted(held.items())), None)

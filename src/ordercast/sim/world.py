@@ -1,0 +1,236 @@
+"""The world: an event queue in virtual time that feeds machines and applies their effects, driven by one seed.
+
+Crashes lose the machine and everything under way to it; a restart builds a new machine and steps it through its log.
+Ticks go only to sites that have something to do, so a run ends by itself when nothing is left: that is quiescence.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from ordercast.core.effects import Deliver, Effect, Held, Send
+from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
+from ordercast.core.machine import Machine
+from ordercast.protocols.deployment import Deployment
+from ordercast.sim.network import Network
+from ordercast.types import GroupId, SiteId
+
+
+@dataclass(frozen=True)
+class Crash:
+    """A site stops at a time; with `back` it restarts then, from its log. A pause keeps all that comes in."""
+
+    site: SiteId
+    at: float
+    back: float | None = None
+    pause: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One delivery, as it happened."""
+
+    site: SiteId
+    envelope: Envelope
+    stamp: bytes
+    time: float
+
+
+@dataclass
+class Outcome:
+    """What a run left behind."""
+
+    sent: list[tuple[Envelope, float, int]] = field(default_factory=list)
+    """Envelope, time, and how many messages its source had delivered by then."""
+    deliveries: list[Delivery] = field(default_factory=list)
+    held: dict[SiteId, list[Held]] = field(default_factory=dict)
+    messages: int = 0
+    """Network messages that the papers count."""
+    control: int = 0
+    events: int = 0
+    time: float = 0.0
+    load: dict[SiteId, int] = field(default_factory=dict)
+    """Counted messages sent plus received, per site."""
+
+
+MULTICAST, ARRIVE, TICK, FAULT = range(4)
+Trace = Callable[[str], None]
+
+
+class World:
+    """One run. Nothing in here reads a clock or draws from anything but `chance`."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        seed: int = 0,
+        network: Network | None = None,
+        tick: float = 5.0,
+        trace: Trace | None = None,
+        durable: bool = False,
+    ) -> None:
+        self.deployment, self.network, self.tick_every = deployment, network or Network(), tick
+        self.chance = random.Random(seed)
+        self.trace = trace
+        self.machines: dict[SiteId, Machine] = {site: deployment.machine(site) for site in deployment.sites}
+        self.outcome = Outcome(load=dict.fromkeys(self.machines, 0))
+        self.logs: dict[SiteId, list[Event]] | None = {site: [] for site in self.machines} if durable else None
+        self.now = 0.0
+        self._queue: list[tuple[float, int, int, SiteId, Event | Crash | None]] = []
+        self._order = 0
+        self._pending = 0  # queued entries other than ticks
+        self._awake: dict[SiteId, None] = {}
+        self._ticking = False
+        self._down: set[SiteId] = set()
+        self._paused: dict[SiteId, list[Event]] = {}
+        self._free: dict[SiteId, float] = {}
+        self._network_free = 0.0
+        self._delivered_at = dict.fromkeys(self.machines, 0)
+
+    def multicast(self, time: float, source: SiteId, groups: tuple[GroupId, ...], body: bytes = b"") -> None:
+        """Let the application at a site send."""
+        self._push(time, MULTICAST, source, Multicast(groups, body))
+
+    def crash(self, crash: Crash) -> None:
+        """Schedule a crash or a pause, and its end."""
+        if self.logs is None and not crash.pause:
+            raise ValueError("a world with crashes must be durable")
+        self._push(crash.at, FAULT, crash.site, crash)
+
+    def run(self, until: float = float("inf"), events: int = 10_000_000) -> Outcome:
+        """Run until nothing is left to do, or a limit; what is then still held is in the outcome."""
+        while self._queue and self._queue[0][0] <= until and self.outcome.events < events:
+            self.step_one()
+        self.outcome.time = self.now
+        self.outcome.held = {site: held for site, m in self.machines.items() if (held := m.held())}
+        return self.outcome
+
+    def step_one(self) -> None:
+        """Let the next thing happen."""
+        self.now, _, kind, site, what = heappop(self._queue)
+        if kind == TICK:
+            self._tick_all()
+            return
+        self._pending -= 1
+        if kind == FAULT:
+            self._fault(site, what)
+        elif site in self._down:
+            if self.trace and kind == ARRIVE:
+                self.trace(f"{self.now:g} {site} is down, lost: {what}")
+        elif site in self._paused:
+            assert isinstance(what, Multicast | Received)
+            self._paused[site].append(what)
+        else:
+            assert isinstance(what, Multicast | Received)
+            self._feed(site, what)
+
+    def _push(self, time: float, kind: int, site: SiteId, what: Event | Crash | None) -> None:
+        self._order += 1
+        self._pending += kind != TICK
+        heappush(self._queue, (time, self._order, kind, site, what))
+
+    def _feed(self, site: SiteId, event: Event) -> None:
+        self.outcome.events += 1
+        if self.trace:
+            self.trace(f"{self.now:g} {site} <- {event}")
+        effects = self.machines[site].step(event)
+        self._awake[site] = None
+        if not self._ticking:
+            self._ticking = True
+            self._push(self.now + self.tick_every, TICK, "", None)
+        if type(event) is Multicast:
+            self._note_sent(site, event, effects)
+        self._apply(site, effects)
+
+    def _note_sent(self, site: SiteId, event: Multicast, effects: list[Effect]) -> None:
+        number = self.machines[site].sent  # type: ignore[attr-defined]
+        order_class = self.deployment.groups.class_of(event.groups[0])
+        epoch = self.deployment.groups.epoch
+        envelope = Envelope(order_class, epoch, event.groups, site, 1, number, event.body)
+        self.outcome.sent.append((envelope, self.now, self._delivered_at[site]))
+
+    def _apply(self, site: SiteId, effects: list[Effect]) -> None:
+        """Apply effects in order; what is to be durable is in the log before what follows (see `core.effects`)."""
+        multicast_departs: dict[int, float] = {}
+        for effect in effects:
+            if isinstance(effect, Send):
+                self._send(site, effect.to, effect.message, multicast_departs)
+            elif isinstance(effect, Deliver):
+                self._delivered_at[site] += 1
+                self.outcome.deliveries.append(Delivery(site, effect.envelope, effect.stamp, self.now))
+                if self.trace:
+                    self.trace(f"{self.now:g} {site} delivers {effect.envelope.msg_id}")
+            elif self.logs is not None:
+                self.logs[site].append(effect.event)
+
+    def _send(self, sender: SiteId, to: SiteId, message: Message, multicast_departs: dict[int, float]) -> None:
+        departs = self.now
+        network = self.network
+        if message.control or getattr(message, "message", message).control:
+            self.outcome.control += 1
+        else:
+            inner = id(getattr(message, "message", message))
+            if network.broadcast:
+                if inner not in multicast_departs:  # one transmission reaches all who are sent this message
+                    self.outcome.messages += 1
+                    self._network_free = max(self._network_free, self.now) + network.broadcast
+                    multicast_departs[inner] = self._network_free
+                departs = multicast_departs[inner] - network.latency
+            else:
+                self.outcome.messages += 1
+                if network.processing:
+                    departs = max(self.now, self._free.get(sender, 0.0)) + network.processing
+                    self._free[sender] = departs
+            self.outcome.load[sender] += 1
+            self.outcome.load[to] += 1
+        for delay in network.delays(self.chance, sender, to, self.now):
+            self._push(departs + delay, ARRIVE, to, Received(sender, message))
+
+    def _tick_all(self) -> None:
+        """Let time pass for those who have something to do; no more ticks when nobody has and nothing is under way."""
+        tick = Tick(self.now)
+        for site in list(self._awake):
+            if site in self._down or site in self._paused:
+                continue
+            machine = self.machines[site]
+            self.outcome.events += 1
+            self._apply(site, machine.step(tick))
+            if machine.idle:
+                del self._awake[site]
+        if self._awake and (self._pending or not self._awake.keys() <= self._down):
+            self._push(self.now + self.tick_every, TICK, "", None)
+        else:
+            self._ticking = False
+
+    def _fault(self, site: SiteId, crash: Event | Crash | None) -> None:
+        assert isinstance(crash, Crash)
+        if crash.pause and site in self._paused:
+            held_up = self._paused.pop(site)
+            for event in held_up:
+                self._feed(site, event)
+        elif site in self._down:
+            self._restart(site)
+        else:
+            if crash.pause:
+                self._paused[site] = []
+            else:
+                self._down.add(site)
+            if self.trace:
+                self.trace(f"{self.now:g} {site} {'pauses' if crash.pause else 'crashes'}")
+            if crash.back is not None:
+                self._push(crash.back, FAULT, site, crash)
+
+    def _restart(self, site: SiteId) -> None:
+        """Build the machine anew and step it through its log; its effects were done, or its edges will see to them."""
+        assert self.logs is not None
+        self._down.discard(site)
+        machine = self.machines[site] = self.deployment.machine(site)
+        for event in self.logs[site]:
+            machine.step(event)
+        self._awake[site] = None
+        if not self._ticking:
+            self._ticking = True
+            self._push(self.now + self.tick_every, TICK, "", None)
+        if self.trace:
+            self.trace(f"{self.now:g} {site} is back, {len(self.logs[site])} events replayed")
