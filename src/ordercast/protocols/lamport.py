@@ -5,7 +5,7 @@ once it has heard a larger one from every source that could still send a smaller
 FIFO edges (errata 51). It asks a silent source, which raises its clock and answers with a null. Ties go by source.
 """
 
-from heapq import heappop, heappush
+from bisect import insort
 
 from ordercast.core.edges import Carry, Edges
 from ordercast.core.effects import Append, Deliver, Effect, Held
@@ -55,7 +55,7 @@ class Timestamp:
         self.clock = 0
         self.heard = {source: 0 for source in groups.sources if source != me}
         self.asked = dict.fromkeys(self.heard, 0)
-        self.queue: list[tuple[int, SiteId, int, Envelope, float]] = []  # a heap by (time, source)
+        self.queue: list[tuple[int, SiteId, int, Envelope, float]] = []  # by (time, source)
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
@@ -85,14 +85,14 @@ class Timestamp:
             if site != self.me:
                 effects.append(self.edges.send(site, 0, Stamped(self.clock, envelope)))
             else:
-                heappush(self.queue, (self.clock, self.me, self.sent, envelope, self.edges.now))
+                insort(self.queue, (self.clock, self.me, self.sent, envelope, self.edges.now))
         self._deliver(effects)
 
     def _take(self, sender: SiteId, message: Message, effects: list[Effect]) -> None:
         match message:
             case Stamped(time, envelope):
                 self._hear(sender, time)
-                heappush(self.queue, (time, sender, envelope.number, envelope, self.edges.now))
+                insort(self.queue, (time, sender, envelope.number, envelope, self.edges.now))
                 self._deliver(effects)
             case Silent(time):
                 self._hear(sender, time)
@@ -122,7 +122,7 @@ class Timestamp:
                         self.asked[site] = time
                         effects.append(self.edges.send(site, 0, Ask(time)))
                 return
-            heappop(self.queue)
+            del self.queue[0]
             stamp = self.groups.epoch.to_bytes(8, "big") + time.to_bytes(8, "big") + source.encode()
             effects.append(Deliver(envelope, stamp))
 

@@ -60,7 +60,7 @@ class Propagation:
         self.me, self.routes, self.incarnation, self.causal = me, routes, incarnation, causal
         self.edges = Edges()
         self.sent = 0
-        self.trees: dict[int, _Tree] = {}
+        self.of_class: dict[int, _Tree] = {}
         self.seen: dict[tuple[SiteId, GroupId], int] = {}
         self.past: dict[int, dict[tuple[SiteId, GroupId], int]] = {}
         self.waiting: dict[tuple[SiteId, int], deque[tuple[Propagate, float]]] = {}
@@ -117,7 +117,7 @@ class Propagation:
         moved = True
         while moved:
             moved = False
-            for queue in self.waiting.values():
+            for _, queue in sorted(self.waiting.items()):
                 while queue and self._missing(queue[0][0]) is None:
                     self._pass_on(queue.popleft()[0], effects)
                     moved = True
@@ -137,10 +137,10 @@ class Propagation:
         """`send_message` and `queue_for_delivery`; messages are values, so no counter is confused (errata 4)."""
         envelope = message.envelope
         order_class = envelope.order_class
-        tree = self.trees.get(order_class)
+        tree = self.of_class.get(order_class)
         if tree is None:
             depth = self.routes.depth(order_class, self.me)
-            tree = self.trees[order_class] = _Tree(depth, self.routes.plan.epoch)
+            tree = self.of_class[order_class] = _Tree(depth, self.routes.plan.epoch)
         if message.stamp:
             tree.above = message.stamp
         elif self.routes.entry(envelope.groups) == self.me:

@@ -6,7 +6,7 @@ its queue is decided. Priorities are (number, site) pairs (errata 53) and the co
 (errata 52). One message may go to several groups: the destinations are their union.
 """
 
-from heapq import heappop, heappush
+from bisect import bisect_left, insort
 
 from ordercast.core.edges import Carry, Edges
 from ordercast.core.effects import Append, Deliver, Effect, Held
@@ -53,10 +53,10 @@ class Decide(Message, frozen=True, gc=False):
 class _Undecided:
     """At the source: who has not answered, and the highest priority so far."""
 
-    __slots__ = ("destinations", "highest", "since", "waiting_for")
+    __slots__ = ("destinations", "envelope", "highest", "since", "waiting_for")
 
-    def __init__(self, destinations: tuple[SiteId, ...], since: float) -> None:
-        self.destinations = destinations
+    def __init__(self, envelope: Envelope, destinations: tuple[SiteId, ...], since: float) -> None:
+        self.envelope, self.destinations = envelope, destinations
         self.waiting_for = set(destinations)
         self.highest: Priority = (0, "")
         self.since = since
@@ -80,8 +80,9 @@ class TwoPhase:
         self.sent = 0
         self.counter = 0
         self.undecided: dict[int, _Undecided] = {}
+        self.unsent: list[tuple[Envelope, float]] = []
         self.queued: dict[MsgKey, _Queued] = {}
-        self.queue: list[tuple[int, SiteId, MsgKey]] = []  # a heap; entries whose priority has changed are passed over
+        self.queue: list[tuple[int, SiteId, MsgKey]] = []  # by priority
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
@@ -104,10 +105,27 @@ class TwoPhase:
         order_class = self.groups.class_of(multicast.groups[0])
         epoch = self.groups.epoch
         envelope = Envelope(order_class, epoch, multicast.groups, self.me, self.incarnation, self.sent, multicast.body)
-        destinations = self.groups.union(multicast.groups)
-        self.undecided[self.sent] = _Undecided(destinations, self.edges.now)
-        for site in destinations:
-            self._to(site, Propose(envelope), effects)
+        self.unsent.append((envelope, self.edges.now))
+        self._start(effects)
+
+    def _start(self, effects: list[Effect]) -> None:
+        """Propose what may go: not while an earlier message that shares a group, but has other destinations, is open.
+
+        Over one and the same group FIFO edges keep a source's messages in order; with different destinations some
+        counter may be high at one of them only, and the later message would overtake (errata 54).
+        """
+        blocked: list[Envelope] = [undecided.envelope for undecided in self.undecided.values()]
+        kept = []
+        for envelope, since in self.unsent:
+            if any(e.groups != envelope.groups and set(e.groups) & set(envelope.groups) for e in blocked):
+                kept.append((envelope, since))
+            else:
+                destinations = self.groups.union(envelope.groups)
+                self.undecided[envelope.number] = _Undecided(envelope, destinations, since)
+                for site in destinations:
+                    self._to(site, Propose(envelope), effects)
+            blocked.append(envelope)
+        self.unsent = kept
 
     def _to(self, site: SiteId, message: Message, effects: list[Effect]) -> None:
         """Send over the edge, or do it right here when it is for this site."""
@@ -122,7 +140,7 @@ class TwoPhase:
                 self.counter += 1
                 key = (envelope.source, envelope.incarnation, envelope.number)
                 self.queued[key] = _Queued(envelope, (self.counter, self.me), self.edges.now)
-                heappush(self.queue, (self.counter, self.me, key))
+                insort(self.queue, (self.counter, self.me, key))
                 self._to(sender, Proposal(envelope.number, self.counter), effects)
             case Proposal(number, priority):
                 self._count(sender, number, priority, effects)
@@ -142,6 +160,8 @@ class TwoPhase:
             del self.undecided[number]
             for site in undecided.destinations:
                 self._to(site, Decide(number, self.incarnation, *undecided.highest), effects)
+            if self.unsent:
+                self._start(effects)
 
     def _decide(self, key: MsgKey, priority: Priority, effects: list[Effect]) -> None:
         queued = self.queued.get(key)
@@ -149,20 +169,19 @@ class TwoPhase:
             raise PeerError(f"{key[0]} decided what is not undecided here: {key}")
         # "Higher than any given so far" must mean any given or decided, or two sites deliver in two orders (errata 52).
         self.counter = max(self.counter, priority[0])
+        del self.queue[bisect_left(self.queue, (*queued.priority, key))]
         queued.decided, queued.priority = True, priority
-        heappush(self.queue, (*priority, key))
-        while self.queue:
-            number, site, first = self.queue[0]
-            head = self.queued.get(first)
-            if head is None or head.priority != (number, site):
-                heappop(self.queue)
-            elif head.decided:
-                heappop(self.queue)
-                del self.queued[first]
-                stamp = self.groups.epoch.to_bytes(8, "big") + number.to_bytes(8, "big") + site.encode()
-                effects.append(Deliver(head.envelope, stamp))
-            else:
-                return
+        insort(self.queue, (*priority, key))
+        ready = 0
+        for number, site, first in self.queue:
+            head = self.queued[first]
+            if not head.decided:
+                break
+            ready += 1
+            del self.queued[first]
+            stamp = self.groups.epoch.to_bytes(8, "big") + number.to_bytes(8, "big") + site.encode()
+            effects.append(Deliver(head.envelope, stamp))
+        del self.queue[:ready]
 
     def held(self) -> list[Held]:
         """Everything that waits here."""
@@ -174,6 +193,9 @@ class TwoPhase:
             )
             for q in self.queued.values()
         ]
+        waits += [
+            Held(str(envelope), "an earlier one of this source is undecided", since) for envelope, since in self.unsent
+        ]
         for number, undecided in self.undecided.items():
             missing = ", ".join(sorted(undecided.waiting_for))
             waits.append(Held(f"{self.me}:{number}", f"no priority yet from {missing}", undecided.since))
@@ -182,4 +204,4 @@ class TwoPhase:
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is unacknowledged."""
-        return self.edges.idle and not self.queued and not self.undecided
+        return self.edges.idle and not self.queued and not self.undecided and not self.unsent
