@@ -11,29 +11,33 @@ ACCEPTs travel unnumbered and may be lost: a member sees from the contexts what 
 sequencer keeps a message until all members have it, and tells the latest numbers while somebody lacks some.
 
 With `causal` a request carries what its sender has sent and consumed, C_p, and members also wait for those entries
-that are of their own groups (errata 40), by "at least", not "equal" (CT2; errata 32). A sender's messages that have no
-number yet stand in C_p by their id, so nobody waits before sending (KIN §5, SEQ(id)). `causal` with a class for each
+that are of their own groups (errata 40), by "at least", not "equal" (CT2; errata 32). `causal` with a class for each
 group is KIN's hybrid: causal everywhere, total in each group.
+
+KIN §5 lets a sender go on without waiting, its unnumbered messages standing in C_p by their id. Across sequencers that
+deadlocks: x sends b1 to G, then a2 to H; y sends b2 to H, then a1 to G; G sequences a1 before b1, H a2 before b2, and
+a member of both waits in a circle (T1, CT2, T1, CT2). So requests to one sequencer are pipelined, which takes them in
+order anyway, and a request to another waits here until what was sent before has its number. The application never
+waits, and every entry of a context is a number.
 """
 
-from ordercast.core.contexts import EMPTY, Context, Past
+from ordercast.core.contexts import Numbers, Past
 from ordercast.core.effects import Append, Deliver, Effect, Held, Send
 from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import Groups
 from ordercast.errors import LocalError, PeerError
 from ordercast.types import GroupId, SiteId
 
+ANSWERS_AT_MOST = 1024  # requests of one sender that may be under way at once
 FETCH_AT_MOST = 256  # messages per request; the rest is fetched when these are there
-Numbers = tuple[tuple[GroupId, int], ...]
 
 
 class DoMulticast(Message, frozen=True, gc=False):
-    """DO-MULTICAST: please sequence. `count` is dense per sender and class, `counts` per destination group."""
+    """DO-MULTICAST: please sequence. `count` is dense per sender and class."""
 
     envelope: Envelope
     count: int
-    counts: Numbers
-    past: Context = ()
+    past: Numbers = ()
 
     def __str__(self) -> str:
         return f"DoMulticast {self.envelope} count={self.count}"
@@ -46,9 +50,8 @@ class Accept(Message, frozen=True, gc=False):
     place: int
     """Position in the class: the stamp."""
     count: int
-    counts: Numbers
     context: Numbers
-    past: Context = ()
+    past: Numbers = ()
 
     def __str__(self) -> str:
         return f"Accept {self.envelope} {' '.join(f'{group}:{number}' for group, number in self.context)}"
@@ -59,6 +62,7 @@ class Accepted(Message, frozen=True, gc=False):
 
     order_class: int
     count: int
+    numbers: Numbers
 
     def __str__(self) -> str:
         return f"Accepted {self.count}"
@@ -120,6 +124,7 @@ class _Sequencer:
         self.place = 0
         self.taken: dict[tuple[SiteId, int], int] = {}  # the last count taken of each sender (and incarnation)
         self.early: dict[tuple[SiteId, int], dict[int, DoMulticast]] = {}
+        self.answers: dict[tuple[SiteId, int], dict[int, Numbers]] = {}  # for requests that come again
         self.history: dict[GroupId, dict[int, Accept]] = {group: {} for group in own}
         self.stable = {group: dict.fromkeys(self.members[group], 0) for group in own}
         self.told: dict[SiteId, Numbers] = {}
@@ -132,7 +137,10 @@ class _Sequencer:
         self.place += 1
         meets = sorted({other for group in envelope.groups for other in self.meets[group]})
         context = tuple((group, self.numbers[group]) for group in meets)
-        accept = Accept(envelope, self.place, request.count, request.counts, context, request.past)
+        accept = Accept(envelope, self.place, request.count, context, request.past)
+        answers = self.answers.setdefault((envelope.source, envelope.incarnation), {})
+        answers[request.count] = tuple((group, self.numbers[group]) for group in envelope.groups)
+        answers.pop(request.count - ANSWERS_AT_MOST, None)
         for group in envelope.groups:
             self.history[group][self.numbers[group]] = accept
         return accept
@@ -171,11 +179,10 @@ class Sequencing:
         self.sequencing = {c: _Sequencer(groups, c) for c, site in sequencers.items() if site == me}
         self.sent = 0
         self.counted: dict[int, int] = {}  # requests per class
-        self.counted_to: dict[GroupId, int] = {}  # requests per group
+        self.unsent: list[tuple[Multicast, int, float]] = []  # with the number they have, waiting for another sequencer
         self.asking: dict[int, dict[int, tuple[DoMulticast, float]]] = {}  # not yet ACCEPTed, per class
         self.own = [group for group, members in groups.members.items() if me in members]
         self.delivered = dict.fromkeys(self.own, 0)  # D_p, for own groups only (errata 36)
-        self.delivered_of: dict[tuple[GroupId, SiteId], int] = {}  # the same per source, for SEQ(id)
         self.reported = dict.fromkeys(self.own, 0)
         self.past = Past()  # C_p
         self.waiting: dict[tuple[int, int], _Waiting] = {}  # by (class, place)
@@ -208,8 +215,8 @@ class Sequencing:
                 self._sequence(sender, message, effects)
             case Accept():
                 self._receive(message, effects)
-            case Accepted(order_class, count):
-                self._accepted(order_class, count)
+            case Accepted(order_class, count, numbers):
+                self._accepted(order_class, count, numbers, effects)
             case FetchMsgs(group, first, last):
                 history = self._sequencer_of(group, sender).history[group]
                 for number in range(first, min(last, first + FETCH_AT_MOST) + 1):
@@ -241,23 +248,30 @@ class Sequencing:
         classes = {self.groups.class_of(group) for group in multicast.groups}
         if len(classes) > 1:
             raise LocalError(f"groups {', '.join(multicast.groups)} have different sequencers")
-        (order_class,) = classes
         self.sent += 1
-        count = self.counted[order_class] = self.counted.get(order_class, 0) + 1
-        for group in multicast.groups:
-            self.counted_to[group] = self.counted_to.get(group, 0) + 1
-        counts = tuple((group, self.counted_to[group]) for group in multicast.groups)
-        epoch = self.groups.epoch
-        envelope = Envelope(order_class, epoch, multicast.groups, self.me, self.incarnation, self.sent, multicast.body)
-        past = self.past.frozen() if self.causal else ()
-        request = DoMulticast(envelope, count, counts, past)
-        if self.causal:  # SEQ(id): the next message comes after this one, whatever number it gets
-            self.past.merge(tuple((group, 0, frozenset({(self.me, n)})) for group, n in counts))
-        self.asking.setdefault(order_class, {})[count] = (request, self.now)
-        self._to(self.sequencers[order_class], request, effects)
+        self.unsent.append((multicast, self.sent, self.now))
+        self._request(effects)
 
-    def _accepted(self, order_class: int, count: int) -> None:
-        self.asking.get(order_class, {}).pop(count, None)
+    def _request(self, effects: list[Effect]) -> None:
+        """Send what may go: with `causal`, not while a request to another sequencer has no number yet."""
+        while self.unsent:
+            multicast, number, _ = self.unsent[0]
+            order_class = self.groups.class_of(multicast.groups[0])
+            if self.causal and any(asking for other, asking in self.asking.items() if other != order_class):
+                return
+            del self.unsent[0]
+            count = self.counted[order_class] = self.counted.get(order_class, 0) + 1
+            epoch, groups = self.groups.epoch, multicast.groups
+            envelope = Envelope(order_class, epoch, groups, self.me, self.incarnation, number, multicast.body)
+            request = DoMulticast(envelope, count, self.past.frozen() if self.causal else ())
+            self.asking.setdefault(order_class, {})[count] = (request, self.now)
+            self._to(self.sequencers[order_class], request, effects)
+
+    def _accepted(self, order_class: int, count: int, numbers: Numbers, effects: list[Effect]) -> None:
+        """Rule 2: our message has its numbers; they can only raise C_p (errata 33)."""
+        if self.asking.get(order_class, {}).pop(count, None) is not None:
+            self.past.merge(numbers)
+            self._request(effects)
 
     # The sequencer.
 
@@ -269,7 +283,8 @@ class Sequencing:
         client = (envelope.source, envelope.incarnation)
         taken = sequencer.taken.get(client, 0)
         if request.count <= taken:  # a repeated request; known by sender, incarnation and count, not by id (errata 34)
-            self._to(sender, Accepted(envelope.order_class, request.count), effects)
+            numbers = sequencer.answers[client].get(request.count, ())
+            self._to(sender, Accepted(envelope.order_class, request.count, numbers), effects)
             return
         early = sequencer.early.setdefault(client, {})
         early[request.count] = request
@@ -284,14 +299,17 @@ class Sequencing:
         for site in members:
             self._to(site, accept, effects)
         if request.envelope.source not in members:
-            self._to(request.envelope.source, Accepted(request.envelope.order_class, request.count), effects)
+            numbers = tuple((group, sequencer.numbers[group]) for group in request.envelope.groups)
+            accepted = Accepted(request.envelope.order_class, request.count, numbers)
+            self._to(request.envelope.source, accepted, effects)
 
     # The member.
 
     def _receive(self, accept: Accept, effects: list[Effect]) -> None:
         envelope = accept.envelope
         if envelope.source == self.me:
-            self._accepted(envelope.order_class, accept.count)
+            numbers = tuple((group, number) for group, number in accept.context if group in envelope.groups)
+            self._accepted(envelope.order_class, accept.count, numbers, effects)
         own = [(group, number) for group, number in accept.context if group in self.delivered]
         if all(number <= self.delivered[group] for group, number in own if group in envelope.groups):
             return  # delivered before
@@ -321,14 +339,11 @@ class Sequencing:
                 return f"T1: {group} is at {self.delivered[group]}, this is {number}"
             if group not in destination and self.delivered[group] != number:
                 return f"T2: {group} is at {self.delivered[group]}, must be at {number}"
-        for group, number, ids in accept.past:
+        for group, number in accept.past:
             if group not in self.delivered:
                 continue  # entries of other groups mean nothing here (errata 40)
             if self.delivered[group] < number:
                 return f"CT2: {group} is at {self.delivered[group]}, must have reached {number}"
-            for source, count in ids:
-                if self.delivered_of.get((group, source), 0) < count:
-                    return f"CT2: message {count} of {source} to {group} comes first"
         return None
 
     def _consume(self, accept: Accept, effects: list[Effect]) -> None:
@@ -336,13 +351,9 @@ class Sequencing:
         for group, number in accept.context:
             if group in envelope.groups and group in self.delivered:
                 self.delivered[group] = number
-        for group, count in accept.counts:
-            if group in self.delivered:
-                self.delivered_of[group, envelope.source] = count
-        if self.causal:
-            reached = tuple((group, number, EMPTY) for group, number in accept.context if group in envelope.groups)
+        if self.causal:  # rule 4
             self.past.merge(accept.past)
-            self.past.merge(reached)  # rule 4; rule 2 is a maximum too (errata 33)
+            self.past.merge(tuple((group, number) for group, number in accept.context if group in envelope.groups))
         stamp = self.groups.epoch.to_bytes(8, "big") + accept.place.to_bytes(8, "big")
         effects.append(Deliver(envelope, stamp))
 
@@ -399,13 +410,15 @@ class Sequencing:
             for requests in sequencing.early.values()
             for request in requests.values()
         ]
+        waits += [
+            Held(str(m), "an earlier request to another sequencer has no number", since) for m, _, since in self.unsent
+        ]
         return waits + asks + early
 
     @property
     def idle(self) -> bool:
         """Whether nothing waits, nothing is unaccepted and every history is empty."""
-        busy = (
-            self.waiting or any(self.asking.values()) or any(any(s.history.values()) for s in self.sequencing.values())
-        )
+        busy = self.waiting or self.unsent or any(self.asking.values())
+        busy = busy or any(any(sequencing.history.values()) for sequencing in self.sequencing.values())
         reports = any(self.delivered[group] > self.reported[group] for group in self.own)
         return not busy and not reports and not any(any(s.early.values()) for s in self.sequencing.values())

@@ -30,6 +30,8 @@ class Scenario:
     level: Level = Level.ACYCLIC
     class_rule: ClassRule | None = None
     causal: bool = False
+    groups_alone: bool = False
+    """A class for each group: with a causal sequencer KIN's hybrid order."""
     messages: int = 100
     senders: int = 4
     span: float = 50.0
@@ -38,6 +40,8 @@ class Scenario:
     crashes: tuple[Crash, ...] = ()
     tick: float = 5.0
     seed: int = 0
+    until: float = 3000.0
+    """When to give up waiting for quiescence; what is held then is a finding."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,8 @@ def deploy(scenario: Scenario) -> Deployment:
     rule = scenario.class_rule or ClassRule.for_level(scenario.level)
     members: dict[GroupId, tuple[SiteId, ...]] = {g: tuple(sites) for g, sites in membership.as_dict().items()}
     split = tuple(tuple(groups) for groups in classes(membership, rule))
+    if scenario.groups_alone:
+        split = tuple((group,) for group in members)
     plan = scenario.plan
     if scenario.protocol == "propagation" and plan is None:
         graph = ClassGraph.of(membership, class_labels(membership, rule))
@@ -92,7 +98,7 @@ def run(scenario: Scenario, trace: Trace | None = None) -> Verdict:
         world.multicast(order.time, order.source, order.groups)
     for crash in scenario.crashes:
         world.crash(crash)
-    return judge(deployment, world.run())
+    return judge(deployment, world.run(scenario.until))
 
 
 def judge(deployment: Deployment, outcome: Outcome) -> Verdict:

@@ -1,0 +1,119 @@
+"""Planted bugs: each is one wrong line in a machine or a planner, and each must be caught within 200 seeds.
+
+A mutant is a replacement of source text, compiled into a module of its own, so the code under test stays untouched.
+"""
+
+import importlib
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from ordercast import errors
+from ordercast.protocols import deployment
+from ordercast.sim.scenario import run
+from tests.protocols.test_machines import MIXES, scenario
+
+P, E, T = "protocols.propagation", "core.edges", "protocols.two_phase"
+L, S, Q = "protocols.lamport", "protocols.swap", "protocols.sequencing"
+A, C = "protocols.arrow", "protocols.combining"
+
+# name, module, text, replacement, machine it is run in
+MUTANTS: list[tuple[str, str, str, str, tuple[str, bool]]] = [
+    ("errata 3: numbers are not advanced", E, "out.sent += 1", "out.sent = 1", ("propagation", False)),
+    ("errata 5: a duplicate is parked", E, "if carry.number < edge.expected:", "if False:", ("propagation", False)),
+    ("early messages are taken", E, "if carry.number == edge.expected:", "if carry.number >= edge.expected:", ("arrow", False)),
+    ("nobody asks again", E, "if not edge.asked:", "if False:", ("two-phase", False)),
+    ("nulls are never sent", E, "if out.told == out.sent:", "if False:", ("propagation", False)),
+    ("acks drop one too many", E, "range(out.acked + 1, upto + 1)", "range(out.acked + 1, min(upto + 2, out.sent + 1))", ("arrow", False)),
+    ("the wait queue is not emptied", E, "while edge.expected in edge.early:", "if edge.expected in edge.early:", ("propagation", False)),
+    ("resends forget the last", E, "range(first, last + 1)", "range(first, last)", ("propagation", False)),
+    ("children are skipped", P, "in self.routes.children(self.me, envelope.groups):", "in self.routes.children(self.me, envelope.groups)[:1]:", ("propagation", False)),
+    ("extra nodes deliver", P, "if any(self.me in plan.groups[group].members for group in envelope.groups):", "if True:", ("propagation", False)),
+    ("stamps ignore what came from above", P, "tree.above = message.stamp", "pass", ("propagation", False)),
+    ("stamps are not padded", P, '.ljust(8 * (self.depth + 1), b"\\0")', "", ("propagation", False)),
+    ("errata 6: the past is not carried", P, "known[self.me, group] = self.sent", "pass", ("propagation", True)),
+    ("errata 7: what was delivered is not remembered", P, "            if self.causal:\n                self._remember(message)", "            pass", ("propagation", True)),
+    ("the past is not waited for", P, "and self._missing(queue[0][0]) is None", "", ("propagation", True)),
+    ("delivered before it is passed on, doubled", P, "effects.append(Deliver(envelope, message.stamp))", "effects += [Deliver(envelope, message.stamp)] * 2", ("propagation", False)),
+    ("errata 52: the counter is not raised", T, "self.counter = max(self.counter, priority[0])", "pass", ("two-phase", False)),
+    ("errata 53: priorities without sites", T, "max(undecided.highest, (priority, sender))", "max(undecided.highest, (priority, ''))", ("two-phase", False)),
+    ("two-phase takes the lowest", T, "undecided.highest = max(undecided.highest, (priority, sender))", "undecided.highest = (priority, sender)", ("two-phase", False)),
+    ("two-phase delivers undecided ones", T, "if not head.decided:", "if False:", ("two-phase", False)),
+    ("errata 51: ties are not broken", L, "(last + 1, site) < (time, source)", "last < time - 1", ("timestamp", False)),
+    ("errata 51: nobody is waited for", L, "            if silent:\n", "            if False:\n", ("timestamp", False)),
+    ("errata 51: silent sources are not asked", L, "if self.asked[site] < time:", "if False:", ("timestamp", False)),
+    ("the clock does not hear", L, "self.clock = max(self.clock, time)\n\n", "pass\n\n", ("timestamp", False)),
+    ("errata 44: stubs are not sent", S, "if site != self.me:\n", "if site != self.me and site in members:\n", ("arrow", False)),
+    ("the predecessor is not waited for", S, "chain.waiting.pop(chain.last, None)", "chain.waiting.pop(next(iter(chain.waiting), None), None)", ("combining", False)),
+    ("errata 43: the own sink is forgotten", A, "if came_from == self.me:\n            self.value = swap.last", "if came_from == self.me and next_hop != self.me:\n            self.value = swap.last", ("arrow", False)),
+    ("errata 48: combined in the wrong order", C, "gathered, self.gathered = self.gathered, []", "gathered, self.gathered = self.gathered[::-1], []", ("combining", False)),
+    ("errata 49: the batch leaves its first", C, "combined = Swap(gathered[0].envelope, gathered[-1].last)", "combined = Swap(gathered[0].envelope, gathered[0].last)", ("combining", False)),
+    ("T1 is not checked", Q, "self.delivered[group] + 1 != number", "self.delivered[group] + 1 > number", ("sequencer", False)),
+    ("T2 is not checked", Q, "if group not in destination and self.delivered[group] != number:", "if False:", ("sequencer", False)),
+    ("errata 30: T2 for every group", Q, "            if group not in self.delivered:\n                continue\n            if group in destination", "            if group in destination", ("sequencer", False)),
+    ("errata 39: counts are not kept in order", Q, "while taken + 1 in early:", "for taken in [n - 1 for n in sorted(early)]:", ("sequencer", False)),
+    ("errata 34: repeats are sequenced again", Q, "if request.count <= taken:", "if False:", ("sequencer", False)),
+    ("nothing is fetched", Q, "if self.delivered.get(group, upto) < upto and group not in self.fetched:", "if False:", ("sequencer", False)),
+    ("history forgets too early", Q, "min(self.stable[group].values())", "max(self.stable[group].values())", ("sequencer", False)),
+    ("latest numbers are not told", Q, "if sequencing.told.get(site) == tuple(numbers):", "if False:", ("sequencer", False)),
+    ("requests are not repeated", Q, "if since < now:", "if False:", ("sequencer", False)),
+    ("CT2 is not checked", Q, "            if self.delivered[group] < number:\n                return f\"CT2", "            if False:\n                return f\"CT2", ("sequencer-hybrid", True)),
+    ("errata 33: entries fall", "core.contexts", "max(self.entries.get(group, 0), number)", "number", ("sequencer-hybrid", True)),
+    ("requests do not wait for another sequencer", Q, "if self.causal and any(asking for other, asking in self.asking.items() if other != order_class):", "if False:", ("sequencer-hybrid", True)),
+    ("errata 40: foreign entries are waited for", Q, "                continue  # entries of other groups mean nothing here (errata 40)", "                return 'foreign'", ("sequencer", True)),
+]  # fmt: skip
+
+
+@contextmanager
+def planted(module_name: str, text: str, replacement: str) -> Iterator[None]:
+    """Run with one line of one module replaced; everything that is built from it is built anew."""
+    names = ["ordercast.core.edges", "ordercast.core.contexts", *(f"ordercast.protocols.{n}" for n in ("propagation", "two_phase", "lamport", "swap", "arrow", "combining", "sequencing", "deployment"))]  # fmt: skip
+    kept = {name: sys.modules[name] for name in names}
+    target = f"ordercast.{module_name}"
+    original = importlib.util.find_spec(target)
+    assert original is not None and original.origin is not None
+    with open(original.origin, encoding="utf-8") as file:  # noqa: PTH123
+        source = file.read()
+    assert source.count(text) == 1, f"{text!r} occurs {source.count(text)} times in {module_name}"
+    machines = dict(deployment.MACHINES)
+    try:
+        for name in names:
+            module = types.ModuleType(name)
+            spec = importlib.util.find_spec(name)
+            assert spec is not None and spec.origin is not None
+            module.__file__, module.__package__ = spec.origin, name.rpartition(".")[0]
+            sys.modules[name] = module
+            with open(spec.origin, encoding="utf-8") as file:  # noqa: PTH123
+                code = file.read()
+            exec(
+                compile(code.replace(text, replacement) if name == target else code, spec.origin, "exec"),
+                module.__dict__,
+            )
+        deployment.MACHINES.update(sys.modules["ordercast.protocols.deployment"].MACHINES)
+        yield
+    finally:
+        sys.modules.update(kept)
+        deployment.MACHINES.update(machines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant[0])
+def test_planted_bugs_are_caught(mutant: tuple[str, str, str, str, tuple[str, bool]]) -> None:
+    _, module, text, replacement, kind = mutant
+    with planted(module, text, replacement):
+        for seed in range(50):
+            for mix in MIXES:
+                try:
+                    verdict = run(scenario(kind, mix, seed))
+                except (errors.PeerError, errors.LocalError, KeyError, AssertionError):
+                    return
+                if not verdict.ok:
+                    return
+    pytest.fail("survived 200 seeds")
+
+
+def test_the_list_is_long_enough() -> None:
+    assert len(MUTANTS) >= 25
