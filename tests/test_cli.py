@@ -1,6 +1,7 @@
 """The command line as a user meets it: real processes, exit codes, one clear line, JSON that others can read."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -106,6 +107,10 @@ WRONG = [
     (["plan"], 2, "MEMBERSHIP"),
     (["judge", "bank.toml"], 2, "bank.toml: not a plan"),
     (["fly"], 2, "fly"),
+    (["simulate", "bank.toml", "--crash", "nobody@3"], 2, "'nobody' is not a site of this run"),
+    (["simulate", "bank.toml", "--crash", "main-1@9:3"], 2, "--crash main-1@9:3: give SITE@T or SITE@T:T2"),
+    (["simulate", "bank.toml", "--cut", "main-1"], 2, "--cut main-1: give A,B@T:T2"),
+    (["simulate", "bank.toml", "--loss", "1.5"], 2, "--loss 1.5: must be at least 0 and below 1"),
 ]
 
 
@@ -123,7 +128,7 @@ def test_what_is_wrong_is_said_in_one_line(folder: Path, arguments: list[str], c
 
 @pytest.mark.slow
 def test_help_has_an_example(folder: Path) -> None:
-    for command in ("plan", "judge", "demo"):
+    for command in ("plan", "judge", "demo", "simulate", "explore"):
         assert f"Example: ordercast {command}" in ordercast(command, "--help", cwd=folder).stdout
 
 
@@ -134,3 +139,78 @@ def test_the_demo_runs_and_draws(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (folder / "shown" / "plan.svg").exists()
     assert "▸ orders" in done.stdout
+
+
+@pytest.mark.slow
+def test_simulate_prints_the_documented_json_and_writes_the_run(folder: Path) -> None:
+    import pyarrow.parquet as pq
+
+    faults = [
+        "--loss",
+        "0.1",
+        "--duplicate",
+        "0.1",
+        "--jitter",
+        "2",
+        "--crash",
+        "main-1@5:20",
+        "--cut",
+        "main-1,dev@2:9",
+    ]
+    done = ordercast("simulate", BANK, "--protocol", "arrow", *faults, "--out", "run", "--json", cwd=folder)
+    result = json.loads(done.stdout)
+
+    assert done.returncode == 0, done.stderr
+    wanted = {"ok", "protocol", "seed", "messages", "deliveries", "network_messages", "properties", "replay"}
+    assert wanted <= result.keys()
+    assert all(found["ok"] for found in result["properties"].values())
+    deliveries = pq.read_table(folder / "run" / "deliveries")
+    assert result["deliveries"] == deliveries.num_rows
+    columns = "site position msg_id group source source_seq epoch delivered_at order_class stamp prev_stamp"
+    assert columns.split() == deliveries.column_names
+    assert ["msg_id", "group", "source", "source_seq", "sent_at"] == pq.read_table(
+        folder / "run" / "sends"
+    ).column_names
+    assert ["site", "group"] == pq.read_table(folder / "run" / "membership").column_names
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_trace_whatever_the_hash_seed(folder: Path) -> None:
+    traces = []
+    for hash_seed in ("1", "2"):
+        command = [
+            sys.executable,
+            "-m",
+            "ordercast",
+            "simulate",
+            str(BANK),
+            "--loss",
+            "0.1",
+            "--jitter",
+            "2",
+            "--trace",
+        ]
+        env = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, env=env)
+        traces.append(done.stdout)
+
+    assert traces[0] == traces[1]
+    assert len(traces[0].splitlines()) > 300
+
+
+@pytest.mark.slow
+def test_a_crash_for_good_is_told_and_exits_with_1(folder: Path) -> None:
+    done = ordercast("simulate", BANK, "--crash", "main-1@1", "--json", cwd=folder)
+
+    assert done.returncode == 1
+    assert not json.loads(done.stdout)["properties"]["completeness"]["ok"]
+
+
+@pytest.mark.slow
+def test_explore_tries_everything(folder: Path) -> None:
+    done = ordercast("explore", BANK, "--messages", "2", "--losses", "1", "--json", cwd=folder)
+    result = json.loads(done.stdout)
+
+    assert done.returncode == 0, done.stderr
+    assert result["complete"]
+    assert result["states"] > 50

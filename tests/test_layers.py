@@ -16,9 +16,10 @@ MAY_IMPORT = {
     "protocols": {"types", "errors", "topology", "core", "protocols"},
     "sim": ROOT | {"core", "protocols", "planning", "verify", "sim"},
     "plans": ROOT | {"planning", "verify"},
+    "runs": {"types", "errors", "core"},
     "pictures": {"types", "errors", "topology", "pictures"},
     "testing": ROOT | {"core", "protocols", "sim", "planning", "verify", "testing"},
-    "cli": ROOT | {"__init__", "core", "protocols", "sim", "planning", "verify", "plans", "pictures", "cli"},
+    "cli": ROOT | {"__init__", "core", "protocols", "sim", "planning", "verify", "plans", "runs", "pictures", "cli"},
     "__init__": ROOT | {"planning", "plans", "verify"},
     "__main__": {"cli"},
 }

@@ -9,6 +9,7 @@ from ordercast import __version__
 from ordercast.cli.demo import demo
 from ordercast.cli.judge import judge
 from ordercast.cli.plan import plan
+from ordercast.cli.simulate import explore, simulate
 from ordercast.errors import InputError, OrdercastError
 
 app = App(
@@ -18,7 +19,7 @@ app = App(
     help_format="plaintext",
     default_parameter=None,
 )
-for command in (demo, plan, judge):
+for command in (demo, plan, judge, simulate, explore):
     app.command(command)
 
 

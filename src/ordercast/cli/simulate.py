@@ -1,0 +1,260 @@
+"""`ordercast simulate` and `ordercast explore`: run a protocol in the deterministic world and judge it."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ordercast.errors import InputError
+from ordercast.membership import read_membership
+from ordercast.types import ClassRule, Level, Planner
+
+Protocol = Literal["propagation", "sequencer", "arrow", "combining", "two-phase", "timestamp"]
+Json = Annotated[bool, Parameter(name="--json", negative="")]
+
+
+def simulate(
+    membership: Path,
+    /,
+    *,
+    protocol: Protocol = "propagation",
+    planner: Planner = Planner.ELIMINATION,
+    level: Level = Level.ACYCLIC,
+    classes: ClassRule | None = None,
+    causal: Annotated[bool, Parameter(negative="")] = False,
+    messages: int = 100,
+    senders: int = 4,
+    workload: Literal["uniform", "zipf", "bursts"] = "uniform",
+    seed: int = 0,
+    loss: float = 0.0,
+    duplicate: float = 0.0,
+    jitter: float = 0.0,
+    crash: tuple[str, ...] = (),
+    cut: tuple[str, ...] = (),
+    out: Path | None = None,
+    trace: Annotated[bool, Parameter(negative="")] = False,
+    as_json: Json = False,
+) -> int:
+    """Run a protocol in virtual time, with faults, and judge every delivery.
+
+    Example: ordercast simulate groups.toml --protocol two-phase --loss 0.1 --jitter 2 --crash main-1@10:30
+
+    Parameters
+    ----------
+    membership
+        Who is in which group: .toml, .csv or .parquet.
+    protocol
+        propagation, sequencer, arrow, combining, two-phase or timestamp.
+    planner
+        For propagation: greedy, elimination, metagroup or central.
+    level
+        What the classes are chosen for: total or acyclic.
+    classes
+        Which groups are ordered together, instead of the finest that keeps the level.
+    causal
+        Causal order too, inside each class (propagation, sequencer).
+    messages
+        How many messages are sent.
+    senders
+        How many sites send; half of them are in no group.
+    workload
+        uniform, zipf or bursts.
+    seed
+        The one seed of the run.
+    loss
+        Share of messages that links lose.
+    duplicate
+        Share of messages that links double.
+    jitter
+        Links delay by 1, and up to this much more.
+    crash
+        SITE@T or SITE@T:T2: stop a site at T, restart it at T2 from its log.
+    cut
+        A,B@T:T2: nothing passes between A and B from T to T2.
+    out
+        Write the run as Parquet to this folder.
+    trace
+        Print every event.
+    as_json
+        Print the result as JSON.
+
+    """
+    from ordercast.sim.network import Network
+    from ordercast.sim.scenario import Scenario, deploy, run
+
+    if planner is Planner.BEST:
+        raise InputError("--planner best: give it a plan instead; simulate plans with the others")
+    for name, share in (("--loss", loss), ("--duplicate", duplicate)):
+        if not 0 <= share < 1:
+            raise InputError(f"{name} {share}: must be at least 0 and below 1")
+    if messages < 1 or senders < 1 or jitter < 0:
+        raise InputError("--messages and --senders must be at least 1, --jitter at least 0")
+    members = read_membership(membership)
+    cuts = tuple(_cut(text) for text in cut)
+    network = Network(jitter=jitter, loss=loss, duplicate=duplicate, cuts=cuts)
+    crashes = tuple(_crash(text) for text in crash)
+    scenario = Scenario(
+        members, protocol, planner, None, level, classes, causal, False, messages, senders, max(messages / 2, 1.0),
+        workload, network, crashes, seed=seed,
+    )  # fmt: skip
+    known = deploy(scenario).sites
+    for site in [c.site for c in crashes] + [site for c in cuts for site in (c.a, c.b)]:
+        if site not in known:
+            raise InputError(f"{site!r} is not a site of this run (sites: {', '.join(known)[:200]})")
+    verdict = run(scenario, print if trace else None)
+    if out is not None:
+        from ordercast.runs import write_run
+
+        deployment = deploy(scenario)
+        sends = [(envelope, time) for envelope, time, _ in verdict.outcome.sent]
+        rows = [(d.site, d.envelope, d.stamp, d.time) for d in verdict.outcome.deliveries]
+        write_run(out, deployment.groups.members, deployment.groups.classes, sends, rows)
+    replay = "ordercast " + shlex.join(argument for argument in sys.argv[1:] if argument != "--json")
+    result = _result(verdict, protocol, seed, replay)
+    _print(result, as_json)
+    return 0 if verdict.ok else 1
+
+
+def _result(verdict: Any, protocol: str, seed: int, replay: str) -> dict[str, Any]:
+    findings = verdict.findings.items()
+    return {
+        "ok": verdict.ok,
+        "protocol": protocol,
+        "seed": seed,
+        "messages": len(verdict.outcome.sent),
+        "deliveries": len(verdict.outcome.deliveries),
+        "network_messages": verdict.outcome.messages,
+        "control_messages": verdict.outcome.control,
+        "properties": {n: {"ok": e is None, "violations": int(e is not None), "example": e} for n, e in findings},
+        "replay": replay,
+    }
+
+
+def _print(result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(msgspec.json.encode(result).decode())
+        return
+    console = Console()
+    table = Table(title=f"{result['protocol']}: {'kept' if result['ok'] else 'BROKEN'}")
+    table.add_column("property")
+    table.add_column("")
+    table.add_column("example", overflow="fold")
+    for name, found in result["properties"].items():
+        table.add_row(name, Text("yes", "green") if found["ok"] else Text("no", "red"), Text(found["example"] or ""))
+    console.print(table)
+    figures = [f"{result[name]} {name.replace('_', ' ')}" for name in ("messages", "deliveries", "network_messages")]
+    console.print(", ".join(figures))
+    if not result["ok"]:
+        console.print(Text(f"again: {result['replay']}"))
+
+
+def _crash(text: str) -> Any:
+    from ordercast.sim.world import Crash
+
+    match = re.fullmatch(r"(.+)@([\d.]+)(?::([\d.]+))?", text)
+    if not match or (match[3] and float(match[3]) <= float(match[2])):
+        raise InputError(f"--crash {text}: give SITE@T or SITE@T:T2 with T2 after T")
+    return Crash(match[1], float(match[2]), float(match[3]) if match[3] else None)
+
+
+def _cut(text: str) -> Any:
+    from ordercast.sim.network import Cut
+
+    match = re.fullmatch(r"(.+),(.+)@([\d.]+):([\d.]+)", text)
+    if not match or float(match[4]) <= float(match[3]):
+        raise InputError(f"--cut {text}: give A,B@T:T2 with T2 after T")
+    return Cut(match[1], match[2], float(match[3]), float(match[4]))
+
+
+def explore(
+    membership: Path,
+    /,
+    *,
+    protocol: Protocol = "propagation",
+    level: Level = Level.ACYCLIC,
+    messages: int = 3,
+    losses: int = 0,
+    duplicates: int = 0,
+    crashes: int = 0,
+    reorder: Annotated[bool, Parameter(negative="")] = False,
+    states: int = 1_000_000,
+    seed: int = 0,
+    as_json: Json = False,
+) -> int:
+    """Try every interleaving of a small case and judge every end; shows the shortest way to a violation.
+
+    Example: ordercast explore groups.toml --protocol arrow --messages 3 --losses 1
+
+    Parameters
+    ----------
+    membership
+        Who is in which group: .toml, .csv or .parquet; keep it small.
+    protocol
+        propagation, sequencer, arrow, combining, two-phase or timestamp.
+    level
+        What the classes are chosen for: total or acyclic.
+    messages
+        How many messages are sent, from two sources, to the groups in turn.
+    losses
+        How many messages may be lost, at any point.
+    duplicates
+        How many messages may be doubled, at any point.
+    crashes
+        How many sites may crash and restart, at any point.
+    reorder
+        Links may deliver in any order.
+    states
+        Give up after so many states.
+    seed
+        Chooses the sources.
+    as_json
+        Print the result as JSON.
+
+    """
+    from dataclasses import replace
+
+    from msgspec.structs import replace as with_
+
+    from ordercast.sim.explorer import Case, Explorer
+    from ordercast.sim.scenario import Scenario, deploy
+
+    if messages < 1 or min(losses, duplicates, crashes) < 0 or states < 1:
+        raise InputError("--messages and --states must be at least 1, faults at least 0")
+    deployment = deploy(Scenario(read_membership(membership), protocol, level=level, senders=2, seed=seed))
+    sources, groups = deployment.groups.sources, sorted(deployment.groups.members)
+    orders = tuple((sources[i % len(sources)], (groups[i % len(groups)],)) for i in range(messages))
+    used = tuple(sorted({source for source, _ in orders}))
+    deployment = replace(deployment, groups=with_(deployment.groups, sources=used))
+    explored = Explorer(Case(deployment, orders, losses, duplicates, crashes, reorder, states)).run()
+    ok = not explored.findings and explored.complete
+    again = "ordercast " + shlex.join(argument for argument in sys.argv[1:] if argument != "--json")
+    result = {
+        "ok": ok,
+        "protocol": protocol,
+        "states": explored.states,
+        "ends": explored.ends,
+        "complete": explored.complete,
+        "violations": explored.findings,
+        "trace": explored.trace,
+        "replay": again,
+    }
+    if as_json:
+        print(msgspec.json.encode(result).decode())
+        return 0 if ok else 1
+    console = Console(highlight=False)
+    for step, line in enumerate(explored.trace, start=1):
+        console.print(Text(f"{step:3} {line}"))
+    for name, example in explored.findings.items():
+        console.print(Text(f"{name}: {example}", "red"))
+    what = "every interleaving" if explored.complete else "not every interleaving: more states than allowed"
+    console.print(
+        f"{protocol}: {explored.states} states, {explored.ends} ends, {what}; {'kept' if ok else 'NOT PROVEN'}"
+    )
+    return 0 if ok else 1
