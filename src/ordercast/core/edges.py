@@ -6,13 +6,19 @@ sender keeps what is not acknowledged. A null message tells the last number sent
 is noticed too. Acknowledgements are cumulative and wait for a tick; so do nulls.
 """
 
-from ordercast.core.effects import Effect, Held, Send
-from ordercast.core.events import Message
+from collections.abc import Callable
+
+from ordercast.core.effects import Append, Effect, Held, Send
+from ordercast.core.events import Control, Event, Message, Multicast, Received
 from ordercast.errors import PeerError
 from ordercast.types import SiteId
 
 EARLY_AT_MOST = 100_000  # numbers further ahead than this are a fault of the peer, not of the network (errata 62)
 RESEND_AT_MOST = 256  # envelopes per request; the rest is asked for when these are there
+
+
+Originate = Callable[[Multicast, list[Effect]], None]
+Take = Callable[[SiteId, Message, list[Effect]], None]
 
 
 class Carry(Message, frozen=True, gc=False):
@@ -26,47 +32,32 @@ class Carry(Message, frozen=True, gc=False):
         return f"{self.message} seq={self.number}"
 
 
-class Null(Message, frozen=True, gc=False):
+class Null(Control, frozen=True, gc=False):
     """I am alive, and this was the last number (GS88 §3.2, null messages)."""
 
     stream: int
     last: int
 
-    @property
-    def control(self) -> bool:
-        """Not counted by the papers."""
-        return True
-
     def __str__(self) -> str:
         return f"Null last={self.last}"
 
 
-class Resend(Message, frozen=True, gc=False):
+class Resend(Control, frozen=True, gc=False):
     """Send these numbers again."""
 
     stream: int
     first: int
     last: int
 
-    @property
-    def control(self) -> bool:
-        """Not counted by the papers."""
-        return True
-
     def __str__(self) -> str:
         return f"Resend {self.first}-{self.last}"
 
 
-class Ack(Message, frozen=True, gc=False):
+class Ack(Control, frozen=True, gc=False):
     """I have everything up to this number."""
 
     stream: int
     upto: int
-
-    @property
-    def control(self) -> bool:
-        """Not counted by the papers."""
-        return True
 
     def __str__(self) -> str:
         return f"Ack {self.upto}"
@@ -103,6 +94,21 @@ class Edges:
         self.now = 0.0
         self._out: dict[Key, _Out] = {}
         self._in: dict[Key, _In] = {}
+
+    def step(self, event: Event, originate: Originate, take: Take) -> list[Effect]:
+        """Take an event for a machine all of whose traffic runs over edges."""
+        if isinstance(event, Received):
+            if type(event.message) is not Carry:
+                return self.control(event.sender, event.message)
+            effects: list[Effect] = [Append(event)]
+            for message in self.receive(event.sender, event.message, effects):
+                take(event.sender, message, effects)
+            return effects
+        if isinstance(event, Multicast):
+            effects = [Append(event)]
+            originate(event, effects)
+            return effects
+        return self.tick(event.now)
 
     def send(self, to: SiteId, stream: int, message: Message) -> Send:
         """Give the message the next number of its edge and keep it until it is acknowledged."""

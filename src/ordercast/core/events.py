@@ -29,12 +29,11 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """What one machine sends another. `control` messages repair or acknowledge; the papers' costs do not count them."""
+    """What one machine sends another."""
 
-    @property
-    def control(self) -> bool:
-        """Whether GS88 §4 leaves the message out of N and D."""
-        return False
+
+class Control(Message, frozen=True, gc=False):
+    """A message that repairs or acknowledges; the papers' costs (GS88 §4) do not count it."""
 
 
 class Multicast(msgspec.Struct, frozen=True, gc=False):

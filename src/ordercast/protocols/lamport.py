@@ -7,9 +7,9 @@ FIFO edges (errata 51). It asks a silent source, which raises its clock and answ
 
 from bisect import insort
 
-from ordercast.core.edges import Carry, Edges
-from ordercast.core.effects import Append, Deliver, Effect, Held
-from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
+from ordercast.core.edges import Edges
+from ordercast.core.effects import Deliver, Effect, Held
+from ordercast.core.events import Envelope, Event, Message, Multicast
 from ordercast.core.machine import Groups
 from ordercast.errors import LocalError, PeerError
 from ordercast.types import SiteId
@@ -59,19 +59,7 @@ class Timestamp:
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
-        if isinstance(event, Received):
-            if type(event.message) is not Carry:
-                return self.edges.control(event.sender, event.message)
-            effects: list[Effect] = [Append(event)]
-            for message in self.edges.receive(event.sender, event.message, effects):
-                self._take(event.sender, message, effects)
-            return effects
-        if isinstance(event, Multicast):
-            effects = [Append(event)]
-            self._originate(event, effects)
-            return effects
-        assert isinstance(event, Tick)
-        return self.edges.tick(event.now)
+        return self.edges.step(event, self._originate, self._take)
 
     def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
         if self.me not in self.groups.sources:

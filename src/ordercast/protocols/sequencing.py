@@ -23,7 +23,7 @@ waits, and every entry of a context is a number.
 
 from ordercast.core.contexts import Numbers, Past
 from ordercast.core.effects import Append, Deliver, Effect, Held, Send
-from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
+from ordercast.core.events import Control, Envelope, Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import Groups
 from ordercast.errors import LocalError, PeerError
 from ordercast.types import GroupId, SiteId
@@ -68,45 +68,30 @@ class Accepted(Message, frozen=True, gc=False):
         return f"Accepted {self.count}"
 
 
-class FetchMsgs(Message, frozen=True, gc=False):
+class FetchMsgs(Control, frozen=True, gc=False):
     """FETCH-MSGS: these numbers of a group again, please."""
 
     group: GroupId
     first: int
     last: int
 
-    @property
-    def control(self) -> bool:
-        """Repair is not counted by the papers."""
-        return True
-
     def __str__(self) -> str:
         return f"FetchMsgs {self.group} {self.first}-{self.last}"
 
 
-class Latest(Message, frozen=True, gc=False):
+class Latest(Control, frozen=True, gc=False):
     """The sequencer's latest numbers of the member's groups: noticed even when the last ACCEPT was lost."""
 
     numbers: Numbers
-
-    @property
-    def control(self) -> bool:
-        """Repair is not counted by the papers."""
-        return True
 
     def __str__(self) -> str:
         return f"Latest {' '.join(f'{group}:{number}' for group, number in self.numbers)}"
 
 
-class Stable(Message, frozen=True, gc=False):
+class Stable(Control, frozen=True, gc=False):
     """A member has delivered everything up to these numbers: the history may forget it."""
 
     numbers: Numbers
-
-    @property
-    def control(self) -> bool:
-        """Repair is not counted by the papers."""
-        return True
 
     def __str__(self) -> str:
         return f"Stable {' '.join(f'{group}:{number}' for group, number in self.numbers)}"
@@ -192,7 +177,7 @@ class Sequencing:
         """Take one event to completion."""
         effects: list[Effect] = []
         if isinstance(event, Received):
-            if not event.message.control:
+            if not isinstance(event.message, Control):
                 effects.append(Append(event))
             self._take(event.sender, event.message, effects)
         elif isinstance(event, Multicast):

@@ -14,9 +14,9 @@ from typing import Protocol
 
 import msgspec
 
-from ordercast.core.edges import Carry, Edges
+from ordercast.core.edges import Edges
 from ordercast.core.effects import Append, Deliver, Effect, Held
-from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
+from ordercast.core.events import Envelope, Event, Message, Multicast, Tick
 from ordercast.core.machine import Groups
 from ordercast.errors import LocalError, PeerError
 from ordercast.topology import SpanningTrees
@@ -124,19 +124,9 @@ class SwapMulticast:
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
-        if isinstance(event, Received):
-            if type(event.message) is not Carry:
-                return self.edges.control(event.sender, event.message)
-            effects: list[Effect] = [Append(event)]
-            for message in self.edges.receive(event.sender, event.message, effects):
-                self._take(event.sender, message, effects)
+        effects = self.edges.step(event, self._originate, self._take)
+        if not isinstance(event, Tick):
             return effects
-        if isinstance(event, Multicast):
-            effects = [Append(event)]
-            self._originate(event, effects)
-            return effects
-        assert isinstance(event, Tick)
-        effects = self.edges.tick(event.now)
         for order_class, swap_object in self.objects.items():
             if swap_object.restless:
                 effects.insert(0, Append(event))  # what was combined when must be the same after a restart

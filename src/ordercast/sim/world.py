@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from ordercast.core.effects import Deliver, Effect, Held, Send
-from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
+from ordercast.core.events import Control, Envelope, Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import Machine
 from ordercast.protocols.deployment import Deployment
 from ordercast.sim.network import Network
@@ -167,7 +167,7 @@ class World:
     def _send(self, sender: SiteId, to: SiteId, message: Message, multicast_departs: dict[int, float]) -> None:
         departs = self.now
         network = self.network
-        if message.control or getattr(message, "message", message).control:
+        if isinstance(message, Control):
             self.outcome.control += 1
         else:
             inner = id(getattr(message, "message", message))
