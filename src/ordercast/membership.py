@@ -82,11 +82,20 @@ class Membership:
         return {name: [self.sites[s] for s in self.members(g)] for g, name in enumerate(self.groups)}
 
 
+def existing(path: str | Path) -> Path:
+    """Return the path if there is something readable at it."""
+    try:
+        Path(path).stat()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except OSError as error:
+        raise InputError(f"{str(path)[:200]}: {error.strerror}") from None
+    return Path(path)
+
+
 def read_membership(path: str | Path) -> Membership:
     """Read TOML (`[groups]`), CSV or Parquet (columns `site`, `group`); the ending says which."""
-    path = Path(path)
-    if not path.exists():
-        raise InputError(f"{path}: no such file")
+    path = existing(path)
     ending = ".parquet" if path.is_dir() else path.suffix.lower()
     match ending:
         case ".toml":
@@ -102,9 +111,7 @@ def read_membership(path: str | Path) -> Membership:
 
 def read_weights(path: str | Path, membership: Membership) -> NDArray[np.float64]:
     """Read the traffic of each group: TOML `[weights]`, or CSV / Parquet with columns `group`, `weight`."""
-    path = Path(path)
-    if not path.exists():
-        raise InputError(f"{path}: no such file")
+    path = existing(path)
     found: dict[str, Any] = {}
     match path.suffix.lower():
         case ".toml":
@@ -126,8 +133,10 @@ def read_weights(path: str | Path, membership: Membership) -> NDArray[np.float64
         case _:
             raise InputError(f"{path}: a weights file ends in .toml, .csv or .parquet, not {path.suffix!r}")
     for group, weight in found.items():
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
-            raise InputError(f"{path}: weight of group {group!r} must be a number of at least 0, not {weight!r}")
+        number = isinstance(weight, int | float) and not isinstance(weight, bool)
+        if not number or not (weight == 0 or 1e-12 <= weight <= 1e15):
+            told = str(weight)[:40]
+            raise InputError(f"{path}: weight of group {group!r} must be 0 or from 1e-12 to 1e15, a number, not {told}")
     unknown = sorted(found.keys() - set(membership.groups))
     missing = sorted(set(membership.groups) - found.keys())
     if unknown or missing:
@@ -146,7 +155,7 @@ def _toml_table(path: Path, name: str) -> dict[str, Any]:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         reason = str(error)
         if "overwrite" in reason or "twice" in reason:
             reason = f"a name is given twice: {reason}"
@@ -220,13 +229,22 @@ def read_parquet(path: Path, name: str, kind: str) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        _check_columns(path, pq.ParquetDataset(path).schema.names, (name,))
+        dataset = pq.ParquetDataset(path)
+        _check_columns(path, dataset.schema.names, (name,))
+        stored = {
+            str(part.physical_schema.field(name).type) for part in dataset.fragments if part.physical_schema.names
+        }
+        if len(stored) > 1:
+            raise InputError(f"{path}: column {name!r} holds {' in one part and '.join(sorted(stored))} in another")
         column = pq.read_table(path, columns=[name], use_threads=False, pre_buffer=False, memory_map=True).column(0)
-    except (pa.ArrowException, OSError) as error:
+        if pa.types.is_string_view(column.type):
+            column = column.cast(pa.large_string())
+        column.validate(full=True)
+    except (pa.ArrowException, OSError, KeyError) as error:
         raise InputError(f"{path}: not readable as Parquet: {str(error).splitlines()[0]}") from None
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)  # chunks with dictionaries of their own are slow to unify
-    is_text = any(test(column.type) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     if not (is_text if kind == "string" else is_number):
         raise InputError(f"{path}: column {name!r} holds {column.type}, not a {kind}")

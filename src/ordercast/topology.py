@@ -79,7 +79,7 @@ def read_plan(path: str | Path) -> Plan:
         return msgspec.json.decode(Path(path).read_bytes(), type=Plan)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path}: not a plan: {error}") from None
 
 

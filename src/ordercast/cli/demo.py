@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from rich.console import Console
+from ordercast.cli.render import Screen
+from ordercast.errors import InputError
 
 BANK = """\
 # The bank of GS88 section 1: main computers, branches, development machines.
@@ -29,16 +30,19 @@ def demo(*, out: Path = Path("out/demo")) -> int:
     """
     from ordercast.cli.main import run
 
-    console = Console(highlight=False)
-    out.mkdir(parents=True, exist_ok=True)
+    console = Screen()
     groups, picture = out / "bank.toml", out / "plan.svg"
-    groups.write_text(BANK, "utf-8")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        groups.write_text(BANK, "utf-8")
+    except OSError as error:
+        raise InputError(f"{out}: {error.strerror}") from None
     console.print(
         "A bank has two main computers, each with the whole database. Branches send transactions to both, so both must "
         "execute them in one order. System tables and releases go to other, overlapping groups, and where groups meet "
         "the order must still be one. This is who is in which group:\n"
     )
-    console.print(BANK, style="cyan", markup=False)
+    console.print(BANK, style="cyan")
     console.print("The plan: each group's messages enter at one site and flow down a tree of FIFO edges.\n")
     code = run(["plan", str(groups), "--budget", "50000steps", "--picture", str(picture)])
     console.print("\nHow the planners compare:\n")

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ordercast.membership import read_membership
+from ordercast.cli.render import Screen
+from ordercast.membership import existing, read_membership
 from ordercast.topology import read_plan
 from ordercast.verify import plans
 
@@ -36,15 +36,15 @@ def judge(
 
     """
     members = None if membership is None else read_membership(membership).as_dict()
-    verdict = plans.judge(read_plan(plan), members)
+    verdict = plans.judge(read_plan(existing(plan)), members)
     if as_json:
         print(msgspec.json.encode({"ok": verdict.ok, "level": verdict.level, "findings": verdict.findings}).decode())
         return 0 if verdict.ok else 1
-    table = Table(title=f"{plan}: {'holds' if verdict.ok else 'broken'} at level {verdict.level}")
+    table = Table(title=Text(f"{plan}: {'holds' if verdict.ok else 'broken'} at level {verdict.level}"))
     table.add_column("property")
     table.add_column("")
     table.add_column("example", overflow="fold")
     for name, found in verdict.findings.items():
         table.add_row(name, Text("yes", "green") if found.ok else Text("no", "red"), Text(found.example))
-    Console().print(table)
+    Screen().print(table)
     return 0 if verdict.ok else 1

@@ -1,5 +1,6 @@
 """The parser: every command in one place, errors as one line, exit codes 0 fine, 1 violated or failed, 2 usage."""
 
+import io
 import os
 import sys
 
@@ -30,6 +31,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code; never a traceback for what a user or a file did wrong."""
+    if sys.stdout is None:  # closed by the caller
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name the terminal cannot show is no reason to fail
     try:
         code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
@@ -43,6 +48,8 @@ def run(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader (`| head`) has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        return _complain(f"cannot write the output: {error.strerror}", 1)
     except KeyboardInterrupt:
         return _complain("stopped", 130)
 

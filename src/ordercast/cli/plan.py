@@ -1,18 +1,17 @@
 """`ordercast plan`: a membership table in, a judged plan out."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from cyclopts import Parameter
-from rich.console import Console
+from cyclopts import Parameter, Token
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ordercast.cli.render import compare_table, cost_table, plan_trees
+from ordercast.cli.render import Screen, compare_table, cost_table, plan_trees
 from ordercast.errors import InputError, PlanError
 from ordercast.membership import Membership, read_membership, read_weights
 from ordercast.planning.request import Budget, Request
@@ -20,6 +19,14 @@ from ordercast.plans import Made, make_plan
 from ordercast.types import ClassRule, Level, Objective, Planner
 
 Flag = Parameter(negative="")
+
+
+def whole(_: type, tokens: Sequence[Token]) -> int:
+    """Read a whole number; 2.5 is none."""
+    text = tokens[0].value
+    if not re.fullmatch(r"[+-]?\d{1,18}", text):
+        raise ValueError(f"{text[:40]!r} is not a whole number")
+    return int(text)
 
 
 def plan(
@@ -30,10 +37,10 @@ def plan(
     level: Level = Level.ACYCLIC,
     classes: ClassRule | None = None,
     objective: Objective = Objective.DELAY,
-    max_load: int | None = None,
+    max_load: Annotated[int | None, Parameter(converter=whole)] = None,
     weights: Path | None = None,
     budget: str = "2",
-    seed: int = 0,
+    seed: Annotated[int, Parameter(converter=whole)] = 0,
     compare: Annotated[bool, Flag] = False,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     picture: Path | None = None,
@@ -72,8 +79,10 @@ def plan(
     """
     if picture is not None and picture.suffix.lower() not in {".svg", ".png", ".pdf"}:
         raise InputError(f"{picture}: a picture ends in .svg, .png or .pdf, not {picture.suffix!r}")
-    if max_load is not None and max_load < 1:
-        raise InputError(f"--max-load {max_load}: must be at least 1")
+    if max_load is not None and not 1 <= max_load <= 10**9:
+        raise InputError(f"--max-load {str(max_load)[:40]}: must be at least 1 and at most a thousand million")
+    if compare and (picture is not None or max_load is not None):
+        raise InputError("--compare shows all planners as they are: it takes no --picture and no --max-load")
     members = read_membership(membership)
     request = Request(
         planner=planner,
@@ -89,7 +98,7 @@ def plan(
         return _compare(members, request, as_json)
     with progress_bar("searching", request) as progress:
         made = make_plan(members, request, progress)
-        trade = _trade_off(members, request, made, progress)
+        made, trade = _trade_off(members, request, made, progress)
     if picture is not None:
         from ordercast.pictures.plan import draw_plan
 
@@ -106,13 +115,15 @@ def parse_budget(text: str) -> Budget:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|steps)?", text.strip())
     if not match or (match[2] == "steps" and "." in match[1]):
         raise InputError(f"--budget {text}: give seconds (20) or steps (500000steps)")
+    if len(match[1]) > 12:
+        raise InputError(f"--budget {text[:40]}: that is too long")
     return Budget(steps=int(match[1])) if match[2] == "steps" else Budget(seconds=float(match[1]))
 
 
 @contextmanager
 def progress_bar(what: str, request: Request) -> Iterator[Callable[[float], None]]:
     """Show how far the search is, on a terminal, when it takes more than a second."""
-    console = Console(stderr=True)
+    console = Screen(stderr=True)
     searching = request.planner is Planner.BEST and (request.budget.steps or request.budget.seconds > 1)
     columns = (TextColumn(what), BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not (searching and console.is_terminal)) as bar:
@@ -122,11 +133,11 @@ def progress_bar(what: str, request: Request) -> Iterator[Callable[[float], None
 
 def _trade_off(
     members: Membership, request: Request, made: Made, progress: Callable[[float], None]
-) -> list[dict[str, float]]:
-    """Return what less load would cost, when the caller allowed more load than greedy needs."""
+) -> tuple[Made, list[dict[str, float]]]:
+    """Return the best plan and what less load would cost, when the caller allowed more load than greedy needs."""
     needed = made.reference_load
     if needed is None or request.max_load is None or request.max_load <= needed:
-        return []
+        return made, []
     points = [made]
     between = sorted({needed, (needed + request.max_load) // 2} - {request.max_load}, reverse=True)
     for cap in between:
@@ -134,10 +145,17 @@ def _trade_off(
             points.append(make_plan(members, replace(request, max_load=cap), progress))
         except PlanError:
             break
-    return [
-        {"max_load": p.plan.cost.max_load, "mean_depth": p.plan.cost.mean_depth, "mean_extra": p.plan.cost.mean_extra}
-        for p in reversed(points)
-    ]
+    costs = [p.plan.cost for p in points]
+    seen = sorted({(cost.max_load, cost.mean_depth, cost.mean_extra) for cost in costs})
+    chosen = min(points, key=lambda p: _value(p, request.objective))  # a tighter search may have found the better plan
+    return chosen, [{"max_load": load, "mean_depth": depth, "mean_extra": extra} for load, depth, extra in seen]
+
+
+def _value(made: Made, objective: Objective) -> tuple[float, float]:
+    cost = made.plan.cost
+    depth = cost.mean_depth if cost.weighted_depth is None else cost.weighted_depth
+    values = {Objective.DELAY: depth, Objective.EXTRA: cost.mean_extra, Objective.LOAD: float(cost.max_load)}
+    return values[objective], depth
 
 
 def _as_json(made: Made, request: Request, trade: list[dict[str, float]]) -> dict[str, Any]:
@@ -155,7 +173,7 @@ def _as_json(made: Made, request: Request, trade: list[dict[str, float]]) -> dic
 
 
 def _show(made: Made, request: Request, trade: list[dict[str, float]], picture: Path | None) -> None:
-    console = Console()
+    console = Screen()
     for tree in plan_trees(made.plan):
         console.print(tree)
     console.print(cost_table(made.plan))
@@ -173,12 +191,13 @@ def _show(made: Made, request: Request, trade: list[dict[str, float]], picture: 
 def _compare(members: Membership, request: Request, as_json: bool) -> int:
     from ordercast.planning.planners import compare
 
+    make_plan(members, replace(request, planner=Planner.ELIMINATION))  # are these classes right for this level at all?
     with progress_bar("comparing", replace(request, planner=Planner.BEST)) as progress:
         rows, advice = compare(members, request, progress)
     if as_json:
         print(msgspec.json.format(msgspec.json.encode({"compare": rows, "advice": advice}), indent=1).decode())
     else:
-        console = Console()
+        console = Screen()
         console.print(compare_table(rows))
         console.print(advice)
     return 0

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
@@ -14,6 +15,17 @@ from ordercast.types import GroupId, SiteId
 CLASSES_AT_MOST = 30
 PLACES_AT_MOST = 400
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red", "bright_cyan", "bright_magenta", "bright_green")
+
+
+class Screen(Console):
+    """The terminal: names are never markup, and a reader that has enough (`| head`) is no error."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+    def on_broken_pipe(self) -> None:
+        """Let the command line end quietly."""
+        raise BrokenPipeError
 
 
 def plan_trees(plan: Plan) -> Iterator[Tree | Text]:
@@ -83,7 +95,7 @@ def compare_table(rows: list[dict[str, Any]]) -> Table:
     table = Table(title="one message to each group, from outside")
     columns = ("mean_depth", "mean_extra", "max_load", "messages")
     table.add_column("planner", no_wrap=True)
-    for head in ("mean depth", "mean extra", "max load", "messages", "delay"):
+    for head in ("depth", "extra", "load", "messages", "delay"):
         table.add_column(head, justify="right")
     least = {name: min(row[name] for row in rows) for name in (*columns, "delay")}
 

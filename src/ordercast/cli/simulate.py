@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from cyclopts import Parameter
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ordercast.cli.render import Screen
 from ordercast.errors import InputError
 from ordercast.membership import read_membership
 from ordercast.types import ClassRule, Level, Planner
@@ -141,7 +141,7 @@ def _print(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(msgspec.json.encode(result).decode())
         return
-    console = Console()
+    console = Screen()
     table = Table(title=f"{result['protocol']}: {'kept' if result['ok'] else 'BROKEN'}")
     table.add_column("property")
     table.add_column("")
@@ -248,7 +248,7 @@ def explore(
     if as_json:
         print(msgspec.json.encode(result).decode())
         return 0 if ok else 1
-    console = Console(highlight=False)
+    console = Screen()
     for step, line in enumerate(explored.trace, start=1):
         console.print(Text(f"{step:3} {line}"))
     for name, example in explored.findings.items():

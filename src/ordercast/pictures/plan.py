@@ -1,5 +1,7 @@
 """A plan as a layered drawing: one tree per class, entries on the left, a colour per group."""
 
+import io
+import warnings
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from ordercast.topology import Plan
 from ordercast.types import GroupId, SiteId
 
 mpl.rcParams.update({"font.family": "DejaVu Sans", "svg.fonttype": "none", "svg.hashsalt": "ordercast"})
+mpl.rcParams["text.parse_math"] = False  # a name is a name, dollars or not
 
 INK, FAINT, PAPER = "#1f2933", "#9aa5b1", "#ffffff"
 STRANDS_AT_MOST = 6  # past this an edge is one grey band with a number
@@ -62,10 +65,20 @@ def draw_plan(plan: Plan, path: str | Path) -> None:
     for x, top, tree in _positions(blocks, column_width):
         _draw_tree(axes, plan, tree, (x, -0.8 - top * unit), (column_width, unit), font, colours)
     _legend(axes, plan, colours, -total + 0.24 * legend_rows, wide)
+    drawn = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a glyph the font lacks is drawn as a box; browsers bring their own fonts
+        kind = path.suffix.lower()[1:]
+        figure.savefig(drawn, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
     try:
-        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
+        path.write_bytes(drawn.getvalue())
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
+
+
+def printable(name: str) -> str:
+    """Show control characters as a sign: an SVG is XML and may not hold them."""
+    return "".join(sign if sign.isprintable() else "�" for sign in name)
 
 
 def _lay_out(plan: Plan, groups: list[GroupId]) -> _Tree:
@@ -178,9 +191,20 @@ def _draw_tree(
         bold = "bold" if entry else "normal"
         inner = site in inner_sites
         if inner and unit[1] > 0.3:  # there is room below, and lines leave to the right
-            axes.text(x, y - 0.19, site, size=font, weight=bold, color=INK, ha="left", va="center", bbox=box, zorder=5)
+            axes.text(
+                x,
+                y - 0.19,
+                printable(site),
+                size=font,
+                weight=bold,
+                color=INK,
+                ha="left",
+                va="center",
+                bbox=box,
+                zorder=5,
+            )
         else:
-            axes.text(x + 0.1, y, site, size=font, weight=bold, color=INK, va="center", bbox=box, zorder=5)
+            axes.text(x + 0.1, y, printable(site), size=font, weight=bold, color=INK, va="center", bbox=box, zorder=5)
         step = 0.075
         for index, group in enumerate(entry[:12]):  # a dot per group that enters here
             axes.plot(x - 0.06 + index * step, y + 0.13, "o", markersize=3.6, color=colours[group], zorder=6)
@@ -222,4 +246,4 @@ def _legend(axes: mpl.axes.Axes, plan: Plan, colours: dict[GroupId, str], top: f
     for index, group in enumerate(plan.groups):
         x, y = 0.4 + index % columns * pitch, top - 0.24 * (index // columns + 1)
         axes.plot([x, x + 0.22], [y, y], color=colours[group], linewidth=3, solid_capstyle="round")
-        axes.text(x + 0.29, y, group, size=8, color=INK, va="center")
+        axes.text(x + 0.29, y, printable(group), size=8, color=INK, va="center")

@@ -40,8 +40,6 @@ GOALS = {
 HOT, COLD, WARM = 1.0, 0.1, 0.3
 # The price of excess load follows the search: up while there is some, down while there is none.
 DEARER, CHEAPER = 1.15, 0.9
-# What delay may be traded for: up to this share of all hops, each for at least this much of the busiest site's load.
-SLACK, HOPS_AT_MOST, WORTH = 0.05, 2, 4
 CHUNKS = 200
 HUB_CLASSES_AT_MOST = 32
 STEPS_TO_CALIBRATE = 20_000
@@ -98,35 +96,17 @@ class _Search:
             self._offer(start)
         start = self.found or starts[0]
         self.total = budget.steps if budget.steps is not None else self._affordable(start, budget.seconds)
-        polish = self.total // 10
+        polish = self.total // 5
         lowering = self.objective is Objective.LOAD
-        self._offer(self._anneal(start, self.cap, self.objective, HOT, self.total - 3 * polish, lower_cap=lowering))
+        self._offer(self._anneal(start, self.cap, self.objective, HOT, self.total - polish, lower_cap=lowering))
         if self.found is None:
             raise PlanError(f"no plan found with a load of at most {self.cap} (lowest tried: {self.lowest_load})")
         if lowering:
-            self._offer(self._anneal(self.found, int(self.score[0]), Objective.DELAY, WARM, 3 * polish))
-        else:
-            self._spare_the_busiest(polish)
+            self._offer(self._anneal(self.found, int(self.score[0]), Objective.DELAY, WARM, polish))
+        else:  # less load for nothing
+            load = int(self.found.load.max())
+            self._offer(self._anneal(self.found, load - 1, self.objective, WARM, polish, self.score[0], lower_cap=True))
         return Found(self.found, self.total)
-
-    def _spare_the_busiest(self, polish: int) -> None:
-        """Lower the load of the busiest site: for nothing, or a lot of it for next to nothing.
-
-        Delay is worth trading: in a class of three groups of five that all meet at one site, one hop more for one group
-        takes the busiest site from 15 to 11.
-        """
-        assert self.found is not None
-        objective, value = self.objective, self.score[0]
-        load = int(self.found.load.max())
-        self._offer(self._anneal(self.found, load - 1, objective, WARM, polish, value, lower_cap=True))
-        if objective is not Objective.DELAY:
-            return
-        value, load = self.score[0], int(self.found.load.max())
-        start = self.found
-        for hops in range(1, min(int(value * SLACK), HOPS_AT_MOST) + 1):
-            spared = self._anneal(start, load - 1, objective, WARM, polish, value + hops, lower_cap=True)
-            if spared is not None and load - spared.load.max() >= WORTH * hops:
-                self.found = spared
 
     def _offer(self, forest: Forest | None) -> None:
         """Keep a forest if it is within the cap and the best so far."""

@@ -19,7 +19,10 @@ Longs = NDArray[np.int64]
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile on first use and keep the machine code on disk for the next process."""
-    return cast(Callable[P, R], numba.njit(cache=True, nogil=True)(function))
+    try:
+        return cast(Callable[P, R], numba.njit(cache=True, nogil=True)(function))
+    except RuntimeError:  # nowhere to keep it: neither beside the source nor in the user's cache
+        return cast(Callable[P, R], numba.njit(nogil=True)(function))
 
 
 @kernel

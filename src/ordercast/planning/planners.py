@@ -16,9 +16,9 @@ from ordercast.planning.propagation_graph import greedy, literal_greedy
 from ordercast.planning.request import Request
 from ordercast.types import Planner
 
-# App. I is about quadratic. Past this much work (groups times memberships; a second or two) `best` measures itself
+# App. I is about quadratic. Past this much work (groups times memberships; some five seconds) `best` measures itself
 # against the near-linear greedy instead.
-LITERAL_WORK_AT_MOST = 4_000_000
+LITERAL_WORK_AT_MOST = 20_000_000
 
 
 FIXED: dict[Planner, Callable[[ClassGraph], Forest]] = {

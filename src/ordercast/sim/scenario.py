@@ -40,8 +40,8 @@ class Scenario:
     crashes: tuple[Crash, ...] = ()
     tick: float = 5.0
     seed: int = 0
-    until: float = 3000.0
-    """When to give up waiting for quiescence; what is held then is a finding."""
+    patience: float = 3000.0
+    """How long after the last send to wait for quiescence; what is held then is a finding."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def run(scenario: Scenario, trace: Trace | None = None) -> Verdict:
         world.multicast(order.time, order.source, order.groups)
     for crash in scenario.crashes:
         world.crash(crash)
-    return judge(deployment, world.run(scenario.until))
+    return judge(deployment, world.run(scenario.span + scenario.patience))
 
 
 def judge(deployment: Deployment, outcome: Outcome) -> Verdict:

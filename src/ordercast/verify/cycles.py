@@ -14,6 +14,7 @@ MergePoint = Callable[[GroupId, GroupId, SiteId], SiteId]
 Sender = Callable[[GroupId, SiteId], SiteId | None]
 Step = tuple[GroupId, GroupId, SiteId]
 Event = tuple[int, SiteId]
+Shared = tuple[int, int, list[SiteId]]
 
 
 class CycleSearch:
@@ -87,9 +88,40 @@ class CycleSearch:
             merge = self.merge_point(group, groups[j], site)
             steps.append((group, groups[j], site))
             before[j, merge].add((i, merge))
-        return steps if _has_cyclefree_signs(before, self._shared(groups)) else None
+        shared = _entangled(before, self._shared(groups), {(i, self._merge(steps[i])) for i in range(count)})
+        return steps if self._has_cyclefree_signs(before, shared) else None
 
-    def _shared(self, groups: list[GroupId]) -> list[tuple[int, int, list[SiteId]]]:
+    def _merge(self, step: Step) -> SiteId:
+        return self.merge_point(*step)
+
+    def _has_cyclefree_signs(self, before: dict[Event, set[Event]], shared: list[Shared]) -> bool:
+        """Decide whether every two messages can be ordered wherever they meet, without time running in a circle.
+
+        Depth first over the meetings, on a stack of its own; every choice counts as a step of the search.
+        """
+        stack = [(before, 0)]
+        while stack:
+            order, at = stack.pop()
+            self.left -= 1 + len(order) // 20
+            if self.gave_up:
+                return False
+            reach = _closure(order)
+            if reach is None:
+                continue
+            if at == len(shared):
+                return True
+            i, j, sites = shared[at]
+            i_first = any((i, site) in reach[j, site] for site in sites)
+            j_first = any((j, site) in reach[i, site] for site in sites)
+            for first, then, wanted in ((j, i, not i_first), (i, j, not j_first)):
+                if wanted:
+                    bound = {event: set(earlier) for event, earlier in order.items()}
+                    for site in sites:
+                        bound[then, site].add((first, site))
+                    stack.append((bound, at + 1))
+        return False
+
+    def _shared(self, groups: list[GroupId]) -> list[Shared]:
         """List, for every two messages, the sites that see them in one order because they share the edges between."""
         shared = []
         for i, one in enumerate(groups):
@@ -102,26 +134,18 @@ class CycleSearch:
         return shared
 
 
-def _has_cyclefree_signs(before: dict[Event, set[Event]], shared: list[tuple[int, int, list[SiteId]]]) -> bool:
-    """Decide whether every two messages can be ordered wherever they meet, without time running in a circle."""
-    reach = _closure(before)
-    if reach is None:
-        return False
-    for at, (i, j, sites) in enumerate(shared):
-        i_first = any((i, site) in reach[j, site] for site in sites)
-        j_first = any((j, site) in reach[i, site] for site in sites)
-        if i_first and j_first:
-            return False
-        rest = shared[:at] + shared[at + 1 :]
-        choices = [(i, j)] if i_first else [(j, i)] if j_first else [(i, j), (j, i)]
-        for first, then in choices:
-            bound = {event: set(earlier) for event, earlier in before.items()}
-            for site in sites:
-                bound[then, site].add((first, site))
-            if _has_cyclefree_signs(bound, rest):
-                return True
-        return False
-    return True
+def _entangled(before: dict[Event, set[Event]], shared: list[Shared], bound: set[Event]) -> list[Shared]:
+    """Leave out meetings that cannot matter: where nothing that follows one of the messages is bound to anything."""
+    matters, todo = set(bound), list(bound)
+    while todo:
+        new = before[todo.pop()] - matters
+        matters |= new
+        todo += new
+    return [
+        (i, j, sites)
+        for i, j, sites in shared
+        if any((i, site) in matters for site in sites) and any((j, site) in matters for site in sites)
+    ]
 
 
 def _closure(before: dict[Event, set[Event]]) -> dict[Event, set[Event]] | None:

@@ -135,6 +135,12 @@ class Routes:
 
 
 def _form(plan: Plan, membership: Mapping[GroupId, Iterable[SiteId]] | None) -> Finding:
+    if not plan.groups:
+        return Finding(False, "the plan has no groups")
+    links = Counter((edge.parent, edge.child) for edge in plan.edges)
+    for (parent, child), count in links.items():
+        if count > 1:
+            return Finding(False, f"the edge {parent!r} -> {child!r} is listed {count} times: one FIFO link, one entry")
     in_classes = Counter(group for groups in plan.classes for group in groups)
     for group in plan.groups:
         if in_classes[group] != 1:
@@ -203,8 +209,10 @@ def _meta_group_rules(plan: Plan, routes: Routes) -> tuple[Finding, Finding]:
 def _order(plan: Plan, routes: Routes) -> tuple[Finding, Finding]:
     part_of = plan.class_of()
     trees = _parts_are_forests(plan, part_of)
-    if trees and _parts_meet_without_cycle(plan, part_of):
-        return Finding(True), Finding(True)
+    # The plan's classes are a hint. Groups with common members, transitively, are the coarsest parts that can help.
+    for parts in (part_of, _connected(plan)):
+        if _parts_are_forests(plan, parts) and _parts_meet_without_cycle(plan, parts):
+            return Finding(True), Finding(True)
     total = _total(plan, routes, part_of if trees else {})
     if not total.ok:
         return total, total
@@ -240,6 +248,23 @@ def _parts_are_forests(plan: Plan, part_of: dict[GroupId, int]) -> bool:
             node = None if above is None else (node[0], above)
         depth_known.update(path)
     return True
+
+
+def _connected(plan: Plan) -> dict[GroupId, int]:
+    """Put groups with a common member into one part, transitively."""
+    part_of: dict[GroupId, int] = {}
+    groups_at: dict[SiteId, list[GroupId]] = defaultdict(list)
+    for group, route in plan.groups.items():
+        for site in route.members:
+            groups_at[site].append(group)
+    for number, first in enumerate(plan.groups):
+        todo = [first]
+        while todo:
+            group = todo.pop()
+            if group not in part_of:
+                part_of[group] = number
+                todo += [other for site in plan.groups[group].members for other in groups_at.pop(site, ())]
+    return part_of
 
 
 def _parts_meet_without_cycle(plan: Plan, part_of: dict[GroupId, int]) -> bool:
