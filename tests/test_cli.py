@@ -95,10 +95,25 @@ def test_the_picture_is_drawn(folder: Path, ending: str) -> None:
         assert picture.startswith(b"\x89PNG") and len(picture) > 10_000
 
 
+@pytest.mark.slow
+def test_names_are_names_in_pictures_and_on_the_terminal(folder: Path) -> None:
+    (folder / "odd.toml").write_text('[groups]\n"$x_{" = ["[bold]a[/b]", "b\\u001b"]\n')
+    done = ordercast("plan", "odd.toml", "--planner", "greedy", "--picture", "[b]odd.svg", cwd=folder)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "[bold]a[/b]" in done.stdout
+    assert b"$x_{" in (folder / "[b]odd.svg").read_bytes()
+    assert b"\x1b" not in (folder / "[b]odd.svg").read_bytes()
+
+
 WRONG = [
     (["plan", "nowhere.toml"], 2, "nowhere.toml: no such file"),
     (["plan", "bank.toml", "--planner", "magic"], 2, "magic"),
     (["plan", "bank.toml", "--budget", "soon"], 2, "--budget soon: give seconds (20) or steps"),
+    (["plan", "bank.toml", "--max-load", "2.5"], 2, "'2.5' is not a whole number"),
+    (["plan", "bank.toml", "--compare", "--picture", "p.svg"], 2, "--compare shows all planners as they are"),
+    (["demo", "--out", "bank.toml"], 2, "bank.toml: "),
     (["plan", "bank.toml", "--max-load", "0"], 2, "--max-load 0: must be at least 1"),
     (["plan", "bank.toml", "--max-load", "2", "--planner", "greedy"], 1, "loads its busiest site"),
     (["plan", "bank.toml", "--picture", "plan.gif"], 2, "plan.gif: a picture ends in .svg, .png or .pdf"),

@@ -109,11 +109,15 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_bad_parquet_columns_name_column_and_row(tmp_path: Path) -> None:
+    (tmp_path / "mixed").mkdir()
+    parquet(tmp_path / "mixed" / "a.parquet", site=["a"], group=["g"])
+    mixed = parquet(tmp_path / "mixed" / "b.parquet", site=[1], group=["g"])
     cases = {
         "column 'site' holds int64, not a string": parquet(tmp_path / "a.parquet", site=[1], group=["g"]),
         "row 2: group is null": parquet(tmp_path / "b.parquet", site=["a", "b"], group=["g", None]),
         "row 3: 'a' appears twice in group 'g'": parquet(tmp_path / "c.parquet", site=list("aba"), group=list("ggg")),
         "row 1: site has an empty name": parquet(tmp_path / "d.parquet", site=["", "b"], group=["g", "g"]),
+        "holds int64 in one part and string in another": mixed.parent,
         "column 'group' is missing (columns: site)": parquet(tmp_path / "e.parquet", site=["a"]),
     }
     for message, path in cases.items():

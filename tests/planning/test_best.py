@@ -141,3 +141,17 @@ def test_small_instances_reach_the_optimum_over_all_trees(objective: Objective) 
         found = best(graph, [greedy], cap, objective, budget=Budget(steps=20_000), seed=seed).forest
 
         assert optimum == pytest.approx(VALUE[objective](found))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", Level)
+def test_never_worse_where_greedy_is_already_good(level: Level) -> None:
+    """At level total greedy's depth is close to the least; `best` may lower the load, but not give up delay for it."""
+    for seed in range(6):
+        membership = uniform(200, 40, 5, seed)
+        graph = ClassGraph.of(membership, class_labels(membership, ClassRule.for_level(level)))
+        greedy = FIXED[Planner.GREEDY](graph).cost()
+        found = plan_forest(membership, Request(level=level, budget=Budget(steps=30_000), seed=seed)).forest.cost()
+
+        assert found.mean_depth <= greedy.mean_depth + 1e-9
+        assert found.max_load <= greedy.max_load

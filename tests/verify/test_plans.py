@@ -201,3 +201,39 @@ def test_classes_are_no_alibi() -> None:
 
     assert verdict.findings["total"].ok
     assert not verdict.findings["acyclic"].ok
+
+
+def test_one_link_has_one_entry() -> None:
+    """Two entries for b -> c would be two FIFO links, over which two messages can pass each other."""
+    plan = by_hand(TREE)
+    split = [Edge("a", "b", ["A"]), Edge("b", "c", ["A"]), Edge("b", "c", ["B"])]
+
+    assert judge(plan).findings["form"].ok
+    assert not judge(msgspec.structs.replace(plan, edges=split)).findings["form"].ok
+
+
+def test_a_plan_without_groups_is_refused() -> None:
+    assert not judge(Plan("none", Level.ACYCLIC, 1, [], {}, [], Cost(0, 0, 0, 0))).ok
+
+
+def test_wrong_classes_do_not_make_a_right_plan_wrong() -> None:
+    """One tree for many groups, written down with a class for each: the edges count, and quickly."""
+    chance = random.Random(5)
+    groups = {f"g{i:02}": chance.sample([f"s{j:03}" for j in range(200)], 5) for i in range(40)}
+    plan = make_plan(Membership.of(groups), Request(planner=Planner.ELIMINATION, classes="s1")).plan  # type: ignore[arg-type]
+    singles = msgspec.structs.replace(plan, classes=[[group] for group in plan.groups])
+
+    assert judge(singles, groups).ok
+
+
+def test_many_harmless_meetings_cost_nothing() -> None:
+    """Three groups in a ring that also share 600 extra leaves: only the ring decides."""
+    leaves = [f"leaf{i}" for i in range(600)]
+    ring = {"G": ("p", ["p", "q"]), "H": ("q", ["q", "r"]), "I": ("r", ["r", "p"])}
+    routes = {}
+    for group, (entry, members) in ring.items():
+        routes[group] = (entry, members, [(entry, members[1]), *((entry, leaf) for leaf in leaves)])
+    verdict = judge(by_hand(routes))  # type: ignore[arg-type]
+
+    assert verdict.findings["total"].ok
+    assert not verdict.findings["acyclic"].ok

@@ -17,6 +17,11 @@ PLACES_AT_MOST = 400
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red", "bright_cyan", "bright_magenta", "bright_green")
 
 
+def shown(name: str) -> str:
+    """Return a name without control characters: a terminal would obey them."""
+    return "".join(sign if sign.isprintable() else "�" for sign in name)
+
+
 class Screen(Console):
     """The terminal: names are never markup, and a reader that has enough (`| head`) is no error."""
 
@@ -67,11 +72,11 @@ def _class_trees(plan: Plan, groups: list[GroupId], colour: dict[GroupId, str]) 
 
 
 def _label(site: SiteId, carried: list[GroupId], entering: list[GroupId], colour: dict[GroupId, str]) -> Text:
-    label = Text(site, style="bold" if entering else "")
+    label = Text(shown(site), style="bold" if entering else "")
     for sign, groups in ((" ← ", carried), (" ▸ orders ", entering)):
         for index, group in enumerate(groups):
             label.append(sign if not index else " ", style="dim")
-            label.append(group, style=colour[group])
+            label.append(shown(group), style=colour[group])
     return label
 
 
