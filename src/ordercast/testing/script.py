@@ -7,21 +7,34 @@ A file is a list of steps separated by blank lines. `run_file` returns the file 
     tree b->a b->f a->c                                            draw the trees of the same membership by hand
     reroute GROUP a->b b->c                                        send one group another way
     judge                                                          ask the judge
+    deploy PROTOCOL [causal] [classes=s2] alpha=a,b x y            machines for the groups, and sources in no group
+    multicast x alpha [beta]                                       an application sends
+    carry x->c c->d                                                the next message of each link arrives (`all`)
+    drop x->c                                                      the next message of a link is lost
+    last x->c                                                      the last message of a link arrives first
+    double x->c                                                    the next message of a link arrives, and stays
+    tick                                                           time passes at every site
+    held                                                           what waits, and why
 """
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
+from ordercast.core.effects import Append, Deliver, Send
+from ordercast.core.events import Event, Message, Multicast, Received, Tick
+from ordercast.core.machine import Machine
 from ordercast.errors import OrdercastError
 from ordercast.membership import Membership
 from ordercast.planning.classes import class_labels, classes
 from ordercast.planning.forest import ClassGraph, Forest
 from ordercast.planning.planners import FIXED
 from ordercast.planning.propagation_graph import literal_greedy
+from ordercast.sim.scenario import Scenario, deploy
 from ordercast.topology import Edge, Plan
 from ordercast.types import ClassRule, Level, Planner
 from ordercast.verify.plans import judge
@@ -54,6 +67,9 @@ class Script:
         self.membership = Membership.of({"none": ["nowhere"]})
         self.rule = ClassRule.S1
         self.plan: Plan | None = None
+        self.machines: dict[str, Machine] = {}
+        self.links: dict[tuple[str, str], list[Message]] = defaultdict(list)
+        self.now = 0.0
 
     def run(self, line: str) -> Iterator[str]:
         """Run one command and yield what it has to say."""
@@ -69,6 +85,18 @@ class Script:
                 return self._reroute(words)
             case "judge":
                 return self._judge()
+            case "deploy":
+                return self._deploy(words)
+            case "multicast":
+                return self._feed(words[0], Multicast(tuple(words[1:]), b""))
+            case "carry":
+                return self._carry_all() if words == ["all"] else self._carry(words)
+            case "drop" | "last" | "double":
+                return self._misbehave(verb, words)
+            case "tick":
+                return self._tick()
+            case "held":
+                return self._held()
             case _:
                 raise OrdercastError(f"unknown command {verb!r}")
 
@@ -128,6 +156,62 @@ class Script:
             cost = plan.cost
             costs = (cost.mean_depth, cost.mean_extra, cost.max_load, cost.messages)
             yield "depth {:.3f} extra {:.3f} load {} messages {}".format(*costs)
+
+    def _deploy(self, words: list[str]) -> Iterator[str]:
+        protocol, *rest = words
+        outsiders = [word for word in rest if "=" not in word and word != "causal"]
+        self._read([word for word in rest if "=" in word])
+        causal = "causal" in rest
+        scenario = Scenario(self.membership, protocol, class_rule=self.rule, causal=causal, senders=0)
+        deployment = deploy(scenario)
+        sources = tuple(sorted({*outsiders, *self.membership.sites}))
+        deployment = replace(deployment, groups=msgspec.structs.replace(deployment.groups, sources=sources))
+        self.machines = {site: deployment.machine(site) for site in sorted({*deployment.sites, *sources})}
+        self.links.clear()
+        yield f"{protocol} at {' '.join(self.machines)}"
+        if protocol == "sequencer":
+            for number, groups in enumerate(deployment.groups.classes):
+                yield f"{deployment.sequencers[number]} sequences {' '.join(groups)}"
+
+    def _feed(self, site: str, event: Event) -> Iterator[str]:
+        for effect in self.machines[site].step(event):
+            match effect:
+                case Send(to, message):
+                    self.links[site, to].append(message)
+                    yield f"{site} -> {to}  {message}"
+                case Deliver(envelope, _):
+                    yield f"{site} delivers {envelope.msg_id}"
+                case Append():
+                    pass
+
+    def _carry(self, links: list[str]) -> Iterator[str]:
+        for link in links:
+            sender, receiver = link.split("->")
+            yield from self._feed(receiver, Received(sender, self.links[sender, receiver].pop(0)))
+
+    def _carry_all(self) -> Iterator[str]:
+        while busy := sorted(link for link, messages in self.links.items() if messages):
+            yield from self._carry(["->".join(busy[0])])
+
+    def _misbehave(self, verb: str, links: list[str]) -> Iterator[str]:
+        for link in links:
+            sender, receiver = link.split("->")
+            messages = self.links[sender, receiver]
+            if verb == "drop":
+                yield f"lost: {sender} -> {receiver}  {messages.pop(0)}"
+            elif verb == "last":
+                yield from self._feed(receiver, Received(sender, messages.pop()))
+            else:
+                yield from self._feed(receiver, Received(sender, messages[0]))
+
+    def _held(self) -> Iterator[str]:
+        held = [f"{site}: {waiting}" for site, machine in self.machines.items() for waiting in machine.held()]
+        yield from held or ["nothing"]
+
+    def _tick(self) -> Iterator[str]:
+        self.now += 1.0
+        for site in self.machines:
+            yield from self._feed(site, Tick(self.now))
 
     def _judge(self) -> Iterator[str]:
         assert self.plan is not None
