@@ -152,7 +152,7 @@ class World:
 
     def _apply(self, site: SiteId, effects: list[Effect]) -> None:
         """Apply effects in order; what is to be durable is in the log before what follows (see `core.effects`)."""
-        multicast_departs: dict[int, float] = {}
+        multicast_departs: dict[Message, float] = {}
         for effect in effects:
             if isinstance(effect, Send):
                 self._send(site, effect.to, effect.message, multicast_departs)
@@ -164,13 +164,13 @@ class World:
             elif self.logs is not None:
                 self.logs[site].append(effect.event)
 
-    def _send(self, sender: SiteId, to: SiteId, message: Message, multicast_departs: dict[int, float]) -> None:
+    def _send(self, sender: SiteId, to: SiteId, message: Message, multicast_departs: dict[Message, float]) -> None:
         departs = self.now
         network = self.network
         if isinstance(message, Control):
             self.outcome.control += 1
         else:
-            inner = id(getattr(message, "message", message))
+            inner: Message = getattr(message, "message", message)
             if network.broadcast:
                 if inner not in multicast_departs:  # one transmission reaches all who are sent this message
                     self.outcome.messages += 1
