@@ -1,7 +1,7 @@
 # One command does all set-up: `make demo` shows the main job, `make test` proves it.
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
-.PHONY: setup demo test quick check bench record clean
+.PHONY: help setup demo test quick check sim bench record lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -26,6 +26,9 @@ test: setup check  ## everything a change must pass
 
 quick: setup  ## the fast tests only
 	@$(PYTHON) -m pytest -n 2 -m "not slow"
+
+sim: setup  ## the random campaign: 2,000 seeds x machines x mixes of faults
+	@$(PYTHON) benchmarks/campaign.py
 
 record: setup  ## rewrite the expected half of tests/cases
 	@ORDERCAST_RECORD=1 $(PYTHON) -m pytest tests/test_cases.py

@@ -1,62 +1,27 @@
 """Every machine keeps what it declares: under delay, loss, duplication, cuts, crashes and pauses; and no more."""
 
 import dataclasses
-import random
 from itertools import product
 
 import pytest
 from msgspec.structs import replace
 
-from ordercast import ClassRule, Membership, Plan, Planner
+from ordercast import ClassRule, Membership, Plan
 from ordercast.errors import LocalError
 from ordercast.protocols.deployment import MACHINES
 from ordercast.sim.explorer import Case, Explorer
 from ordercast.sim.network import Cut, Network
 from ordercast.sim.scenario import Scenario, deploy, judge, run
-from ordercast.sim.world import Crash, World
+from ordercast.sim.world import World
+from ordercast.testing.campaign import KINDS, MIXES, Kind, scenario
 from ordercast.topology import Edge
 from ordercast.verify.deliveries import JUDGES
-from tests.planning.families import uniform
-
-HYBRID = "sequencer-hybrid"  # KIN's hybrid: causal everywhere, total in each group, a sequencer for each
-KINDS = [(name, False) for name in MACHINES] + [("propagation", True), ("sequencer", True), (HYBRID, True)]
-MIXES = ("calm", "jitter", "lossy", "faults")
-
-
-def scenario(kind: tuple[str, bool], mix: str, seed: int) -> Scenario:
-    """A seeded case: eight sites, five groups of three; causal order is promised inside connected classes."""
-    protocol, causal = kind
-    chance = random.Random(seed)
-    case = Scenario(
-        uniform(8, 5, 3, seed),
-        protocol.removesuffix("-hybrid"),
-        groups_alone=protocol == HYBRID,
-        planner=chance.choice([Planner.GREEDY, Planner.ELIMINATION, Planner.METAGROUP, Planner.CENTRAL]),
-        causal=causal,
-        class_rule=ClassRule.S1 if causal else None,
-        messages=60,
-        workload=chance.choice(["uniform", "zipf", "bursts"]),
-        seed=seed,
-    )
-    if mix == "calm":
-        return case
-    if mix == "jitter":
-        return dataclasses.replace(case, network=Network(jitter=4.0))
-    lossy = Network(jitter=2.0, loss=0.1, duplicate=0.1)
-    if mix == "lossy":
-        return dataclasses.replace(case, network=lossy)
-    sites = deploy(case).sites
-    a, b = chance.sample(sites, 2)
-    cut = Cut(a, b, 5, 40, one_way=chance.random() < 0.5)
-    crashes = (Crash(chance.choice(sites), chance.uniform(5, 30), chance.uniform(31, 70)),)
-    pause = (Crash(chance.choice(sites), 80, 95, pause=True),)
-    return dataclasses.replace(case, network=dataclasses.replace(lossy, cuts=(cut,)), crashes=crashes + pause)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mix", MIXES)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind[0] + ("-causal" if kind[1] else ""))
-def test_machines_keep_what_they_promise(kind: tuple[str, bool], mix: str) -> None:
+def test_machines_keep_what_they_promise(kind: Kind, mix: str) -> None:
     """25 seeds of each mix: every promise kept, stamps grow, nothing left held after the faults are over."""
     for seed in range(25):
         verdict = run(scenario(kind, mix, seed))
@@ -76,7 +41,7 @@ def test_a_run_is_a_function_of_its_seed() -> None:
 
 
 @pytest.mark.parametrize("kind", [("propagation", False), ("two-phase", False), ("timestamp", False)])
-def test_causal_order_across_groups_is_not_promised_and_does_not_hold(kind: tuple[str, bool]) -> None:
+def test_causal_order_across_groups_is_not_promised_and_does_not_hold(kind: Kind) -> None:
     """Errata 6, 7, 54: without the option some run breaks causality, so the declaration is exact."""
     broken = 0
     for seed in range(40):

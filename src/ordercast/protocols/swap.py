@@ -127,9 +127,9 @@ class SwapMulticast:
         effects = self.edges.step(event, self._originate, self._take)
         if not isinstance(event, Tick):
             return effects
+        if any(swap_object.restless for swap_object in self.objects.values()):
+            effects.insert(0, Append(event))  # once: what was combined when must be the same after a restart
         for order_class, swap_object in self.objects.items():
-            if swap_object.restless:
-                effects.insert(0, Append(event))  # what was combined when must be the same after a restart
             self._done(order_class, swap_object.tick(), effects)
         return effects
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
+import msgspec
+
 from ordercast.core.effects import Deliver, Effect, Held, Send
 from ordercast.core.events import Control, Envelope, Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import Machine
@@ -27,8 +29,7 @@ class Crash:
     pause: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(msgspec.Struct, frozen=True, gc=False):
     """One delivery, as it happened."""
 
     site: SiteId

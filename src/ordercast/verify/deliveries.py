@@ -7,6 +7,7 @@ of deliveries (times sources, for causal); `total` alone may compare pairs of si
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 from ordercast.types import GroupId, SiteId
@@ -34,6 +35,11 @@ class Record:
     logs: Mapping[SiteId, Sequence[MsgId]]
     stamps: Mapping[SiteId, Sequence[tuple[int, bytes]]] | None = None
     """The class and the stamp of each delivery, beside the logs."""
+
+    @cached_property
+    def tangled(self) -> set[MsgId]:
+        """The messages on or behind cycles of the union of all orders; empty when one serial order exists."""
+        return _on_cycles(self.logs)
 
     def destinations(self, message: MsgId) -> set[SiteId]:
         """Return the sites a message is for."""
@@ -97,7 +103,7 @@ def fifo(record: Record) -> str | None:
 
 def total(record: Record) -> str | None:
     """Any two sites deliver their common messages in the same order (GS88 §1, property c)."""
-    tangled = _on_cycles(record)
+    tangled = record.tangled
     logs = {site: [m for m in log if m in tangled] for site, log in sorted(record.logs.items())}
     sites = [site for site, log in logs.items() if len(log) > 1]
     at = {site: {message: place for place, message in enumerate(logs[site])} for site in sites}
@@ -112,7 +118,7 @@ def total(record: Record) -> str | None:
 
 def acyclic(record: Record) -> str | None:
     """The union of all sites' orders has no cycle: one serial order exists."""
-    tangled = _on_cycles(record)
+    tangled = record.tangled
     if not tangled:
         return None
     cycle = min((_shortest_cycle(record, start, tangled) for start in sorted(tangled)[:50]), key=len)
@@ -120,11 +126,11 @@ def acyclic(record: Record) -> str | None:
     return "; ".join(steps)
 
 
-def _on_cycles(record: Record) -> set[MsgId]:
+def _on_cycles(logs: Mapping[SiteId, Sequence[MsgId]]) -> set[MsgId]:
     """Return the messages left when those that come after nothing are taken away, again and again."""
     after: dict[MsgId, list[MsgId]] = {}
     earlier: dict[MsgId, int] = {}
-    for log in record.logs.values():
+    for log in logs.values():
         for message in log:
             earlier.setdefault(message, 0)
         for one, other in pairwise(log):
