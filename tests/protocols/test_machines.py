@@ -134,3 +134,10 @@ def test_every_interleaving_of_a_small_case(protocol: str, faults: dict[str, int
     assert explored.complete
     assert {} == explored.findings, explored.trace
     assert explored.ends > 10
+
+
+def test_causality_that_passes_through_another_class() -> None:
+    """Seed 194 of the campaign: x sends to one class, then to another; who delivers the second sends to the first."""
+    verdict = run(scenario(("propagation", True), "jitter", 194))
+
+    assert verdict.ok, verdict.findings

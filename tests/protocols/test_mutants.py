@@ -34,7 +34,7 @@ MUTANTS: list[tuple[str, str, str, str, tuple[str, bool]]] = [
     ("extra nodes deliver", P, "if any(self.me in plan.groups[group].members for group in envelope.groups):", "if True:", ("propagation", False)),
     ("stamps ignore what came from above", P, "tree.above = message.stamp", "pass", ("propagation", False)),
     ("stamps are not padded", P, '.ljust(8 * (self.depth + 1), b"\\0")', "", ("propagation", False)),
-    ("errata 6: the past is not carried", P, "known[self.me, group] = self.sent", "pass", ("propagation", True)),
+    ("errata 6: the past is not carried", P, "self.past[self.me, group] = self.sent", "pass", ("propagation", True)),
     ("errata 7: what was delivered is not remembered", P, "            if self.causal:\n                self._remember(message)", "            pass", ("propagation", True)),
     ("the past is not waited for", P, "and self._missing(queue[0][0]) is None", "", ("propagation", True)),
     ("delivered before it is passed on, doubled", P, "effects.append(Deliver(envelope, message.stamp))", "effects += [Deliver(envelope, message.stamp)] * 2", ("propagation", False)),

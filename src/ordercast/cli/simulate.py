@@ -59,7 +59,7 @@ def simulate(
     classes
         Which groups are ordered together, instead of the finest that keeps the level.
     causal
-        Causal order too, inside each class (propagation, sequencer).
+        Causal order too (propagation, sequencer); the classes are then s1.
     messages
         How many messages are sent.
     senders

@@ -7,8 +7,9 @@ traffic and tree traffic apart, and each class has streams of its own.
 Stamp: the last stamp that came from above, zeros down to this site's depth, then this site's own counter. Bytes that
 come from above later are larger, because an ancestor's counter stands where we wrote zeros.
 
-With `causal`, a message carries what its source had sent and delivered in this class, and a site holds a stream back
-until it has seen (passed on) those of them that pass it (errata 6, 7). Without it a source's messages to different
+With `causal`, a message carries what its source had sent and delivered, in all classes, and a site holds a stream back
+until it has seen (passed on) those of them that are of the same class and pass it (errata 6, 7). That is causal order
+wherever no site is in two classes: so causal deployments use `s1`. Without it a source's messages to different
 groups may be delivered in another order than they were sent.
 """
 
@@ -62,7 +63,7 @@ class Propagation:
         self.sent = 0
         self.of_class: dict[int, _Tree] = {}
         self.seen: dict[tuple[SiteId, GroupId], int] = {}
-        self.past: dict[int, dict[tuple[SiteId, GroupId], int]] = {}
+        self.past: dict[tuple[SiteId, GroupId], int] = {}
         self.waiting: dict[tuple[SiteId, int], deque[tuple[Propagate, float]]] = {}
 
     def step(self, event: Event) -> list[Effect]:
@@ -93,10 +94,9 @@ class Propagation:
         envelope = Envelope(order_class, epoch, multicast.groups, self.me, self.incarnation, self.sent, multicast.body)
         past: Past = ()
         if self.causal:
-            known = self.past.setdefault(order_class, {})
-            past = tuple((source, group, number) for (source, group), number in sorted(known.items()))
+            past = tuple((source, group, number) for (source, group), number in sorted(self.past.items()))
             for group in multicast.groups:
-                known[self.me, group] = self.sent
+                self.past[self.me, group] = self.sent
         message = Propagate(envelope, b"", past)
         stream = 2 * order_class
         if entry == self.me:
@@ -124,8 +124,9 @@ class Propagation:
 
     def _missing(self, message: Propagate) -> tuple[SiteId, GroupId, int] | None:
         """Return an earlier message that passes here and was not seen yet."""
+        classes, own = self.routes.class_of, message.envelope.order_class
         for source, group, number in message.past:
-            if self.seen.get((source, group), 0) < number and self._passes(group):
+            if self.seen.get((source, group), 0) < number and classes[group] == own and self._passes(group):
                 return source, group, number
         return None
 
@@ -161,10 +162,9 @@ class Propagation:
     def _remember(self, message: Propagate) -> None:
         """Add a delivered message and its past to what the next one of this site comes after."""
         envelope = message.envelope
-        known = self.past.setdefault(envelope.order_class, {})
         own = [(envelope.source, group, envelope.number) for group in envelope.groups]
         for source, group, number in (*message.past, *own):
-            known[source, group] = max(known.get((source, group), 0), number)
+            self.past[source, group] = max(self.past.get((source, group), 0), number)
 
     def held(self) -> list[Held]:
         """Everything that waits here."""

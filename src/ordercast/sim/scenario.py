@@ -62,7 +62,7 @@ class Verdict:
 def deploy(scenario: Scenario) -> Deployment:
     """Choose classes for the level, plan where the protocol needs it, name the sources."""
     membership = scenario.membership
-    rule = scenario.class_rule or ClassRule.for_level(scenario.level)
+    rule = scenario.class_rule or (ClassRule.S1 if scenario.causal else ClassRule.for_level(scenario.level))
     members: dict[GroupId, tuple[SiteId, ...]] = {g: tuple(sites) for g, sites in membership.as_dict().items()}
     split = tuple(tuple(groups) for groups in classes(membership, rule))
     if scenario.groups_alone:
