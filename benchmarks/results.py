@@ -7,7 +7,7 @@ from pathlib import Path
 RESULTS = Path(__file__).parent / "RESULTS.md"
 HEAD = """# Results
 
-Every table is written by the program named under it (`make bench` runs them all). The machine is shared and noisy:
+Every table is written by the program named under it (`make bench`, `make sim`). The machine is shared and noisy:
 compare figures within one table, which come from one run, not across tables.
 """
 

@@ -1,6 +1,7 @@
 """Every planner, on every small family, judged by the edges of its plan; and the fast greedy against App. I."""
 
 import random
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from ordercast import Budget, ClassRule, Level, Membership, PlanError, Planner, 
 from ordercast.planning.classes import class_labels
 from ordercast.planning.forest import ClassGraph, Forest
 from ordercast.planning.planners import FIXED
-from ordercast.planning.propagation_graph import greedy, literal_greedy
+from ordercast.planning.propagation_graph import _Generator, greedy, literal_greedy
 from ordercast.testing.strategies import memberships
 from tests.planning.families import all_families, uniform
 
@@ -70,21 +71,33 @@ def test_the_near_linear_greedy_is_the_same_on_large_instances() -> None:
     assert np.array_equal(literal_greedy(graph, intersecters_only=False).parent, greedy(graph).parent)
 
 
-def test_the_literal_partition_step_is_wrong() -> None:
-    """Errata 1: read as "s in G" the condition never holds, partitions come apart and c gets two parents.
+class LiteralPartition(_Generator):
+    """App. I as printed: "exists s in G" never holds, so G stays the groups that hold an intersecter (errata 1)."""
 
-    Groups ab, ac, bd, ce, de: with the repair every plan is a forest that reaches every member.
-    """
-    family = Membership.of({"g1": "ab", "g2": "ac", "g3": "bd", "g4": "ce", "g5": "de"})
-    graph = graph_of(family)
-    # Literally, G is never extended: the partitions below root a are only the groups that hold an intersecter, b or c,
-    # so {b,d} and {c,e} are apart although {d,e} joins them; both then reach for d and e.
-    unmarked, intersecters = [{"b", "d"}, {"c", "e"}, {"d", "e"}], {"b", "c"}
-    literally = [group for group in unmarked if group & intersecters]
-    joined = [group for group in unmarked if group not in literally and any(group & other for other in literally)]
-    assert [{"d", "e"}] == joined
+    placed_twice = False
 
-    assert complaints(literal_greedy(graph), Level.ACYCLIC) == []
+    def _partitions(self, intersecters: Iterable[int]) -> list[tuple[set[int], set[int]]]:
+        every = self.unmarked_groups
+        self.unmarked_groups = {g for g in every if self.members[g] & set(intersecters)}
+        parts = super()._partitions(intersecters)
+        self.unmarked_groups = every
+        return parts
+
+    def _new_subtree(self, subroot: int) -> list[int]:
+        before = self.parent.copy()
+        subroots = super()._new_subtree(subroot)
+        self.placed_twice |= bool(((before >= 0) & (before != self.parent)).any())
+        return subroots
+
+
+def test_errata_1_the_literal_partition_step_is_wrong() -> None:
+    """Groups ab, ac, bd, ce, de: as printed a site gets two parents; repaired, the plan is right."""
+    graph = graph_of(Membership.of({"g1": "ab", "g2": "ac", "g3": "bd", "g4": "ce", "g5": "de"}))
+    literal = LiteralPartition(graph, True, ())
+    literal.forest()
+
+    assert literal.placed_twice
+    assert [] == complaints(literal_greedy(graph), Level.ACYCLIC)
 
 
 def test_equal_groups_stay_apart() -> None:
