@@ -20,7 +20,7 @@ def batch(kind: Kind, mix: str, first: int, count: int) -> tuple[int, int, list[
     for seed in range(first, first + count):
         verdict = run(scenario(kind, mix, seed))
         events += verdict.outcome.events
-        deliveries += len(verdict.outcome.deliveries)
+        deliveries += verdict.outcome.delivered
         if not verdict.ok:
             broken = next(f"{name}: {example}" for name, example in verdict.findings.items() if example)
             causal = " --causal" if kind[1] else ""

@@ -94,6 +94,7 @@ class Routes:
             self._parent[self.class_of[group], receiver] = sender
         self._entries: dict[tuple[GroupId, ...], SiteId] = {}
         self._hops: dict[tuple[GroupId, ...], dict[SiteId, tuple[SiteId, ...]]] = {}
+        self._members: dict[tuple[GroupId, ...], frozenset[SiteId]] = {}
 
     def path_up(self, order_class: int, site: SiteId) -> list[SiteId]:
         """Return the sites from this one up to the root of its tree in a class."""
@@ -119,6 +120,14 @@ class Routes:
         (order_class,) = classes
         paths = [self.path_up(order_class, self.plan.groups[group].entry) for group in groups]
         return next(site for site in paths[0] if all(site in path for path in paths))
+
+    def delivers(self, site: SiteId, groups: tuple[GroupId, ...]) -> bool:
+        """Whether a site is in one of the groups."""
+        members = self._members.get(groups)
+        if members is None:
+            members = frozenset(site for group in groups for site in self.plan.groups[group].members)
+            self._members[groups] = members
+        return site in members
 
     def children(self, site: SiteId, groups: tuple[GroupId, ...]) -> tuple[SiteId, ...]:
         """Return the children to which a site passes a message to these groups."""

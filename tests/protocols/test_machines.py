@@ -64,7 +64,7 @@ def test_errata_6_a_source_s_messages_to_two_groups() -> None:
         world = World(deployment)
         world.multicast(0.0, "x", ("A",))
         world.multicast(0.1, "x", ("B",))
-        verdict = judge(deployment, world.run())
+        verdict = judge(world)
 
         assert expected == verdict.record.logs["c"]
         assert verdict.ok
@@ -89,7 +89,7 @@ def test_one_multicast_to_several_groups_is_delivered_once_in_one_place(protocol
         for time, source in product(range(4), deployment.groups.sources):
             world.multicast(float(time), source, ("A", "B"))
             world.multicast(time + 0.5, source, (world.chance.choice("ABC"),))
-        verdict = judge(deployment, world.run())
+        verdict = judge(world)
 
         assert verdict.ok, verdict.findings
 
@@ -111,10 +111,10 @@ def test_what_is_held_says_why_and_since_when() -> None:
     silent = next(site for site in "abc" if site != source)
     world = World(deployment, network=Network(cuts=(Cut(source, silent, 0.0, 1e9),)))
     world.multicast(0.0, source, ("A",))
-    outcome = world.run(until=100.0)
+    verdict = judge(world, until=100.0)
 
-    assert any(f"no priority yet from {silent}" in held.reason for held in outcome.held[source])
-    assert JUDGES["completeness"](judge(deployment, outcome).record) is not None
+    assert any(f"no priority yet from {silent}" in held.reason for held in verdict.outcome.held[source])
+    assert f"{silent} does not deliver {source}:1" == verdict.findings["completeness"]
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """The interface of a protocol: one site's part, a pure machine with one door."""
 
+from functools import cached_property
 from typing import Protocol
 
 import msgspec
@@ -9,7 +10,7 @@ from ordercast.core.events import Event
 from ordercast.types import GroupId, SiteId
 
 
-class Groups(msgspec.Struct, frozen=True):
+class Groups(msgspec.Struct, frozen=True, dict=True):
     """Who is in which group, who may send, and which groups are ordered together: fixed for an epoch."""
 
     members: dict[GroupId, tuple[SiteId, ...]]
@@ -20,17 +21,30 @@ class Groups(msgspec.Struct, frozen=True):
 
     def class_of(self, group: GroupId) -> int:
         """Return the index of a group's class."""
-        return next(index for index, groups in enumerate(self.classes) if group in groups)
+        return self._classes[group]
+
+    @cached_property
+    def _classes(self) -> dict[GroupId, int]:
+        return {group: index for index, groups in enumerate(self.classes) for group in groups}
 
     def union(self, groups: tuple[GroupId, ...]) -> tuple[SiteId, ...]:
         """Return the sites in any of the groups, sorted."""
-        return tuple(sorted({site for group in groups for site in self.members[group]}))
+        union = self._unions.get(groups)
+        if union is None:
+            union = self._unions[groups] = tuple(sorted({site for group in groups for site in self.members[group]}))
+        return union
+
+    @cached_property
+    def _unions(self) -> dict[tuple[GroupId, ...], tuple[SiteId, ...]]:
+        return {}
 
 
 class Machine(Protocol):
     """One site's part in a protocol. `step` touches no socket, disk, clock or random source."""
 
     me: SiteId
+    sent: int
+    """How many multicasts were originated here: the number of the last one."""
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion and return what is to be done, in order."""

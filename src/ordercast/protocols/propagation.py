@@ -151,8 +151,7 @@ class Propagation:
         if self.causal:
             for group in envelope.groups:
                 self.seen[envelope.source, group] = envelope.number
-        plan = self.routes.plan
-        if any(self.me in plan.groups[group].members for group in envelope.groups):
+        if self.routes.delivers(self.me, envelope.groups):
             effects.append(Deliver(envelope, message.stamp))
             if self.causal:
                 self._remember(message)

@@ -295,6 +295,9 @@ class Sequencing:
         if envelope.source == self.me:
             numbers = tuple((group, number) for group, number in accept.context if group in envelope.groups)
             self._accepted(envelope.order_class, accept.count, numbers, effects)
+        if not self.waiting and self._missing(accept) is None:
+            self._consume(accept, effects)
+            return
         own = [(group, number) for group, number in accept.context if group in self.delivered]
         if all(number <= self.delivered[group] for group, number in own if group in envelope.groups):
             return  # delivered before

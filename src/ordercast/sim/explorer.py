@@ -212,7 +212,7 @@ class Explorer:
         if key not in self._steps:
             machine = self._thaw(number, site)
             effects = tuple(machine.step(event))
-            self._steps[key] = (self._freeze(machine), effects, machine.sent)  # type: ignore[attr-defined]
+            self._steps[key] = (self._freeze(machine), effects, machine.sent)
         return self._steps[key]
 
     def _freeze(self, machine: Machine) -> int:

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ordercast.types import SiteId
 
@@ -33,6 +34,11 @@ class Network:
     loss: float = 0.0
     duplicate: float = 0.0
     cuts: tuple[Cut, ...] = field(default=())
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether every message arrives once, after the latency."""
+        return not (self.jitter or self.loss or self.duplicate or self.cuts)
 
     def delays(self, chance: random.Random, sender: SiteId, receiver: SiteId, now: float) -> list[float]:
         """Return when the copies of a message arrive, counted from its departure; none when it is lost."""

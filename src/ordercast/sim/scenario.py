@@ -1,10 +1,9 @@
 """A run as data: groups, protocol, network, faults, workload, seed; and its judged outcome."""
 
 import random
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from ordercast.core.effects import Held
 from ordercast.core.machine import Groups
 from ordercast.membership import Membership
 from ordercast.planning.classes import class_labels, classes
@@ -12,11 +11,11 @@ from ordercast.planning.forest import ClassGraph
 from ordercast.planning.planners import FIXED
 from ordercast.protocols.deployment import Deployment
 from ordercast.sim.network import Network
-from ordercast.sim.workload import WORKLOADS
+from ordercast.sim.workload import WORKLOADS, answer
 from ordercast.sim.world import Crash, Outcome, Trace, World
 from ordercast.topology import Plan
 from ordercast.types import ClassRule, GroupId, Level, Planner, SiteId
-from ordercast.verify.deliveries import ALWAYS, JUDGES, Record, Sent
+from ordercast.verify.deliveries import Record, Sent
 
 
 @dataclass(frozen=True)
@@ -48,15 +47,25 @@ class Scenario:
 class Verdict:
     """The outcome of a run, judged by what its protocol promises."""
 
+    deployment: Deployment
     outcome: Outcome
-    record: Record
-    promises: frozenset[str]
     findings: dict[str, str | None]
 
     @property
     def ok(self) -> bool:
         """Whether every promise was kept and nothing was left waiting."""
         return all(example is None for example in self.findings.values())
+
+    @cached_property
+    def record(self) -> Record:
+        """What was kept of the run, for the judges of `verify.deliveries`."""
+        logs: dict[SiteId, list[str]] = {}
+        stamps: dict[SiteId, list[tuple[int, bytes]]] = {}
+        for delivery in self.outcome.deliveries:
+            logs.setdefault(delivery.site, []).append(delivery.envelope.msg_id)
+            stamps.setdefault(delivery.site, []).append((delivery.envelope.order_class, delivery.stamp))
+        sends = {e.msg_id: Sent(e.groups, e.source, e.number, after) for e, _, after in self.outcome.sent}
+        return Record(self.deployment.groups.members, sends, logs, stamps)
 
 
 def deploy(scenario: Scenario) -> Deployment:
@@ -86,34 +95,21 @@ def sources(scenario: Scenario) -> list[SiteId]:
     return sorted(inside + outside)
 
 
-def run(scenario: Scenario, trace: Trace | None = None) -> Verdict:
-    """Run a scenario to quiescence and judge it."""
+def run(scenario: Scenario, trace: Trace | None = None, *, keep: bool = True) -> Verdict:
+    """Run a scenario to quiescence and judge it while it goes on; without `keep` memory is bounded."""
     deployment = deploy(scenario)
+    groups = deployment.groups
     durable = any(not crash.pause for crash in scenario.crashes)
-    world = World(deployment, scenario.seed, scenario.network, scenario.tick, trace, durable)
-    orders = WORKLOADS[scenario.workload](
-        world.chance, list(deployment.groups.sources), list(deployment.groups.members), scenario.messages, scenario.span
-    )
-    for order in orders:
-        world.multicast(order.time, order.source, order.groups)
+    world = World(deployment, scenario.seed, scenario.network, scenario.tick, trace, durable, keep)
+    orders = WORKLOADS[scenario.workload](world.chance, groups, scenario.messages, scenario.span)
+    world.feed(orders, answer(groups) if scenario.workload == "requests" else None)
     for crash in scenario.crashes:
         world.crash(crash)
-    return judge(deployment, world.run(scenario.span + scenario.patience))
+    return judge(world, 2 * scenario.span + scenario.patience)
 
 
-def judge(deployment: Deployment, outcome: Outcome) -> Verdict:
-    """Judge what a run left behind by what its protocol promises."""
-    logs: dict[SiteId, list[str]] = {}
-    stamps: dict[SiteId, list[tuple[int, bytes]]] = {}
-    for delivery in outcome.deliveries:
-        logs.setdefault(delivery.site, []).append(delivery.envelope.msg_id)
-        stamps.setdefault(delivery.site, []).append((delivery.envelope.order_class, delivery.stamp))
-    sends = {e.msg_id: Sent(e.groups, e.source, e.number, after) for e, _, after in outcome.sent}
-    record = Record(deployment.groups.members, sends, logs, stamps)
-    findings = {name: JUDGES[name](record) for name in (*ALWAYS, *sorted(deployment.promises))}
-    findings["held"] = _first_held(outcome.held)
-    return Verdict(outcome, record, deployment.promises, findings)
-
-
-def _first_held(held: Mapping[SiteId, list[Held]]) -> str | None:
-    return next((f"{site}: {waiting[0]}" for site, waiting in sorted(held.items())), None)
+def judge(world: World, until: float = float("inf")) -> Verdict:
+    """Run a world to its end, and say what its judges found."""
+    outcome = world.run(until)
+    held = next((f"{site}: {waiting[0]}" for site, waiting in sorted(outcome.held.items())), None)
+    return Verdict(world.deployment, outcome, world.watch.findings() | {"held": held})

@@ -5,7 +5,7 @@ Ticks go only to sites that have something to do, so a run ends by itself when n
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -16,7 +16,9 @@ from ordercast.core.events import Control, Envelope, Event, Message, Multicast, 
 from ordercast.core.machine import Machine
 from ordercast.protocols.deployment import Deployment
 from ordercast.sim.network import Network
+from ordercast.sim.workload import Order, Reply
 from ordercast.types import GroupId, SiteId
+from ordercast.verify.watch import Watch
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,10 @@ class Outcome:
     """What a run left behind."""
 
     sent: list[tuple[Envelope, float, int]] = field(default_factory=list)
-    """Envelope, time, and how many messages its source had delivered by then."""
+    """Envelope, time, and how many messages its source had delivered by then; empty when nothing is kept."""
     deliveries: list[Delivery] = field(default_factory=list)
+    sends: int = 0
+    delivered: int = 0
     held: dict[SiteId, list[Held]] = field(default_factory=dict)
     messages: int = 0
     """Network messages that the papers count."""
@@ -55,7 +59,7 @@ class Outcome:
     """Counted messages sent plus received, per site."""
 
 
-MULTICAST, ARRIVE, TICK, FAULT = range(4)
+MULTICAST, ORDER, ARRIVE, TICK, FAULT = range(5)
 Trace = Callable[[str], None]
 
 
@@ -70,14 +74,18 @@ class World:
         tick: float = 5.0,
         trace: Trace | None = None,
         durable: bool = False,
+        keep: bool = True,
     ) -> None:
         self.deployment, self.network, self.tick_every = deployment, network or Network(), tick
         self.chance = random.Random(seed)
-        self.trace = trace
+        self.trace, self.keep = trace, keep
+        self.watch = Watch(deployment.groups.members, deployment.promises)
         self.machines: dict[SiteId, Machine] = {site: deployment.machine(site) for site in deployment.sites}
         self.outcome = Outcome(load=dict.fromkeys(self.machines, 0))
         self.logs: dict[SiteId, list[Event]] | None = {site: [] for site in self.machines} if durable else None
         self.now = 0.0
+        self._orders: Iterator[Order] = iter(())
+        self._reply: Reply | None = None
         self._queue: list[tuple[float, int, int, SiteId, Event | Crash | None]] = []
         self._order = 0
         self._pending = 0  # queued entries other than ticks
@@ -93,15 +101,26 @@ class World:
         """Let the application at a site send."""
         self._push(time, MULTICAST, source, Multicast(groups, body))
 
+    def feed(self, orders: Iterator[Order], reply: Reply | None = None) -> None:
+        """Let applications send these, in the order of their times, and answer what is delivered to them."""
+        self._orders, self._reply = orders, reply
+        self._next_order()
+
+    def _next_order(self) -> None:
+        order = next(self._orders, None)
+        if order is not None:
+            self._push(order.time, ORDER, order.source, Multicast(order.groups, order.body))
+
     def crash(self, crash: Crash) -> None:
         """Schedule a crash or a pause, and its end."""
         if self.logs is None and not crash.pause:
             raise ValueError("a world with crashes must be durable")
         self._push(crash.at, FAULT, crash.site, crash)
 
-    def run(self, until: float = float("inf"), events: int = 10_000_000) -> Outcome:
+    def run(self, until: float = float("inf"), events: int = 100_000_000) -> Outcome:
         """Run until nothing is left to do, or a limit; what is then still held is in the outcome."""
-        while self._queue and self._queue[0][0] <= until and self.outcome.events < events:
+        queue, outcome = self._queue, self.outcome
+        while queue and queue[0][0] <= until and outcome.events < events:
             self.step_one()
         self.outcome.time = self.now
         self.outcome.held = {site: held for site, m in self.machines.items() if (held := m.held())}
@@ -114,17 +133,17 @@ class World:
             self._tick_all()
             return
         self._pending -= 1
+        if kind == ORDER:
+            self._next_order()
         if kind == FAULT:
             self._fault(site, what)
         elif site in self._down:
             if self.trace and kind == ARRIVE:
                 self.trace(f"{self.now:g} {site} is down, lost: {what}")
         elif site in self._paused:
-            assert isinstance(what, Multicast | Received)
-            self._paused[site].append(what)
+            self._paused[site].append(what)  # type: ignore[arg-type]
         else:
-            assert isinstance(what, Multicast | Received)
-            self._feed(site, what)
+            self._feed(site, what)  # type: ignore[arg-type]
 
     def _push(self, time: float, kind: int, site: SiteId, what: Event | Crash | None) -> None:
         self._order += 1
@@ -141,52 +160,69 @@ class World:
             self._ticking = True
             self._push(self.now + self.tick_every, TICK, "", None)
         if type(event) is Multicast:
-            self._note_sent(site, event, effects)
+            self._note_sent(site, event)
         self._apply(site, effects)
 
-    def _note_sent(self, site: SiteId, event: Multicast, effects: list[Effect]) -> None:
-        number = self.machines[site].sent  # type: ignore[attr-defined]
-        order_class = self.deployment.groups.class_of(event.groups[0])
-        epoch = self.deployment.groups.epoch
-        envelope = Envelope(order_class, epoch, event.groups, site, 1, number, event.body)
-        self.outcome.sent.append((envelope, self.now, self._delivered_at[site]))
+    def _note_sent(self, site: SiteId, event: Multicast) -> None:
+        number = self.machines[site].sent
+        self.outcome.sends += 1
+        self.watch.sent(site, number, event.groups)
+        if self.keep:
+            order_class, epoch = self.deployment.groups.class_of(event.groups[0]), self.deployment.groups.epoch
+            envelope = Envelope(order_class, epoch, event.groups, site, 1, number, event.body)
+            self.outcome.sent.append((envelope, self.now, self._delivered_at[site]))
 
     def _apply(self, site: SiteId, effects: list[Effect]) -> None:
         """Apply effects in order; what is to be durable is in the log before what follows (see `core.effects`)."""
-        multicast_departs: dict[Message, float] = {}
+        on_network: dict[Message, float] = {}
         for effect in effects:
-            if isinstance(effect, Send):
-                self._send(site, effect.to, effect.message, multicast_departs)
-            elif isinstance(effect, Deliver):
-                self._delivered_at[site] += 1
-                self.outcome.deliveries.append(Delivery(site, effect.envelope, effect.stamp, self.now))
-                if self.trace:
-                    self.trace(f"{self.now:g} {site} delivers {effect.envelope.msg_id}")
+            kind = type(effect)
+            if kind is Send:
+                self._send(site, effect.to, effect.message, on_network)  # type: ignore[union-attr]
+            elif kind is Deliver:
+                self._deliver(site, effect.envelope, effect.stamp)  # type: ignore[union-attr]
             elif self.logs is not None:
-                self.logs[site].append(effect.event)
+                self.logs[site].append(effect.event)  # type: ignore[union-attr]
 
-    def _send(self, sender: SiteId, to: SiteId, message: Message, multicast_departs: dict[Message, float]) -> None:
-        departs = self.now
-        network = self.network
+    def _deliver(self, site: SiteId, envelope: Envelope, stamp: bytes) -> None:
+        self.outcome.delivered += 1
+        self.watch.delivered(site, envelope.source, envelope.number, envelope.order_class, stamp)
+        if self.keep:
+            self._delivered_at[site] += 1
+            self.outcome.deliveries.append(Delivery(site, envelope, stamp, self.now))
+        if self.trace:
+            self.trace(f"{self.now:g} {site} delivers {envelope.msg_id}")
+        if self._reply is not None and (groups := self._reply(site, envelope)):
+            self._push(self.now, MULTICAST, site, Multicast(groups, b"reply"))
+
+    def _send(self, sender: SiteId, to: SiteId, message: Message, on_network: dict[Message, float]) -> None:
+        network, outcome, departs = self.network, self.outcome, self.now
         if isinstance(message, Control):
-            self.outcome.control += 1
+            outcome.control += 1
         else:
-            inner: Message = getattr(message, "message", message)
+            outcome.load[sender] += 1
+            outcome.load[to] += 1
             if network.broadcast:
-                if inner not in multicast_departs:  # one transmission reaches all who are sent this message
-                    self.outcome.messages += 1
-                    self._network_free = max(self._network_free, self.now) + network.broadcast
-                    multicast_departs[inner] = self._network_free
-                departs = multicast_departs[inner] - network.latency
+                departs = self._broadcast(message, on_network)
             else:
-                self.outcome.messages += 1
+                outcome.messages += 1
                 if network.processing:
-                    departs = max(self.now, self._free.get(sender, 0.0)) + network.processing
-                    self._free[sender] = departs
-            self.outcome.load[sender] += 1
-            self.outcome.load[to] += 1
+                    departs = self._free[sender] = max(departs, self._free.get(sender, 0.0)) + network.processing
+        if network.plain:
+            self._order += 1
+            self._pending += 1
+            heappush(self._queue, (departs + network.latency, self._order, ARRIVE, to, Received(sender, message)))
+            return
         for delay in network.delays(self.chance, sender, to, self.now):
             self._push(departs + delay, ARRIVE, to, Received(sender, message))
+
+    def _broadcast(self, message: Message, on_network: dict[Message, float]) -> float:
+        """One transmission reaches all who are sent this message; return when it leaves for them."""
+        inner: Message = getattr(message, "message", message)
+        if inner not in on_network:
+            self.outcome.messages += 1
+            self._network_free = on_network[inner] = max(self._network_free, self.now) + self.network.broadcast
+        return on_network[inner] - self.network.latency
 
     def _tick_all(self) -> None:
         """Let time pass for those who have something to do; no more ticks when nobody has and nothing is under way."""

@@ -258,10 +258,13 @@ def _read_up_to(
 
 
 def stamps(record: Record) -> str | None:
-    """Stamps grow along every site's log, class by class: the certificate that the order is acyclic."""
+    """A message has one stamp, and stamps grow along every log, class by class: the certificate of acyclic order."""
+    given: dict[MsgId, tuple[bytes, SiteId]] = {}
     for site, log in sorted(record.logs.items()):
         last: dict[int, tuple[bytes, MsgId]] = {}
         for message, (order_class, stamp) in zip(log, (record.stamps or {}).get(site, ()), strict=False):
+            if given.setdefault(message, (stamp, site))[0] != stamp:
+                return f"{site} delivers {message} with another stamp than {given[message][1]}"
             before = last.get(order_class)
             if before is not None and before[0] >= stamp:
                 return f"{site} delivers {before[1]} before {message}, whose stamp is not larger"
