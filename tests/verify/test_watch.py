@@ -20,7 +20,9 @@ def replayed(seed: int) -> tuple[Record, Watch]:
     stamps: dict[str, list[tuple[int, bytes]]] = {site: [] for site in planned.logs}
     sends: dict[str, Sent] = {}
     unsent = {s: sorted((m for m in planned.sends if m[0] == s), key=lambda m: planned.sends[m].number) for s in "pqx"}
-    place = {message: bytes([chance.randrange(3) if chance.random() < 0.1 else 9, n]) for n, message in enumerate(planned.sends)}  # fmt: skip
+    place = {}
+    for number, message in enumerate(planned.sends):
+        place[message] = bytes([chance.randrange(3) if chance.random() < 0.1 else 9, number])
     while True:
         ready = [s for s, log in planned.logs.items() if len(logs[s]) < len(log) and log[len(logs[s])] in sends]
         may_send = [source for source, messages in unsent.items() if messages]
