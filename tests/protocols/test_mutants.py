@@ -71,7 +71,7 @@ MUTANTS: list[tuple[str, str, str, str, tuple[str, bool]]] = [
 @contextmanager
 def planted(module_name: str, text: str, replacement: str) -> Iterator[None]:
     """Run with one line of one module replaced; everything that is built from it is built anew."""
-    names = ["ordercast.core.edges", "ordercast.core.contexts", *(f"ordercast.protocols.{n}" for n in ("propagation", "two_phase", "lamport", "swap", "arrow", "combining", "sequencing", "deployment"))]  # fmt: skip
+    names = ["ordercast.core.edges", "ordercast.core.contexts", *(f"ordercast.protocols.{n}" for n in ("propagation", "two_phase", "lamport", "swap", "arrow", "combining", "hybrid", "counting", "sequencing", "deployment"))]  # fmt: skip
     kept = {name: sys.modules[name] for name in names}
     target = f"ordercast.{module_name}"
     original = importlib.util.find_spec(target)

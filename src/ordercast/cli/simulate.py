@@ -89,8 +89,6 @@ def simulate(
     from ordercast.sim.network import Network
     from ordercast.sim.scenario import Scenario, deploy, run
 
-    if planner is Planner.BEST:
-        raise InputError("--planner best: give it a plan instead; simulate plans with the others")
     for name, share in (("--loss", loss), ("--duplicate", duplicate)):
         if not 0 <= share < 1:
             raise InputError(f"{name} {share}: must be at least 0 and below 1")

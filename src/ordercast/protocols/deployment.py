@@ -8,10 +8,12 @@ from ordercast.core.machine import Groups, Machine
 from ordercast.errors import InputError
 from ordercast.protocols.arrow import Arrow
 from ordercast.protocols.combining import Combining
+from ordercast.protocols.counting import ArrowCounter, CombiningCounter, CountingMulticast
+from ordercast.protocols.hybrid import hybrid
 from ordercast.protocols.lamport import Timestamp
 from ordercast.protocols.propagation import Propagation
 from ordercast.protocols.sequencing import Sequencing
-from ordercast.protocols.swap import SwapMulticast
+from ordercast.protocols.swap import SwapMulticast, SwapObject
 from ordercast.protocols.two_phase import TwoPhase
 from ordercast.topology import Plan, Routes, SpanningTrees
 from ordercast.types import SiteId
@@ -84,11 +86,22 @@ def _hybrid(deployment: Deployment) -> Promise:
     return frozenset({"fifo", "causal"}) if deployment.causal and alone else _with_level(deployment)
 
 
+def _arrow(me: SiteId, trees: SpanningTrees, order_class: int) -> SwapObject:
+    return Arrow(me, trees.parent(order_class, me))
+
+
+def _combining(me: SiteId, trees: SpanningTrees, order_class: int) -> SwapObject:
+    return Combining(me, trees.parent(order_class, me))
+
+
 MACHINES: dict[str, tuple[Callable[[Deployment, SiteId], Machine], Callable[[Deployment], Promise]]] = {
     "propagation": (lambda d, me: Propagation(me, d.routes, causal=d.causal), _with_level),
     "sequencer": (lambda d, me: Sequencing(me, d.groups, d.sequencers, causal=d.causal), _hybrid),
-    "arrow": (lambda d, me: SwapMulticast(me, d.groups, d.trees, Arrow), _with_level),
-    "combining": (lambda d, me: SwapMulticast(me, d.groups, d.trees, Combining), _with_level),
+    "arrow": (lambda d, me: SwapMulticast(me, d.groups, d.trees, _arrow), _with_level),
+    "combining": (lambda d, me: SwapMulticast(me, d.groups, d.trees, _combining), _with_level),
+    "hybrid": (lambda d, me: SwapMulticast(me, d.groups, d.trees, hybrid), _with_level),
+    "arrow-counting": (lambda d, me: CountingMulticast(me, d.groups, d.trees, ArrowCounter), _with_level),
+    "combining-counting": (lambda d, me: CountingMulticast(me, d.groups, d.trees, CombiningCounter), _with_level),
     "two-phase": (lambda d, me: TwoPhase(me, d.groups), lambda d: frozenset({"fifo", "total", "acyclic"})),
     "timestamp": (lambda d, me: Timestamp(me, d.groups), lambda d: frozenset({"fifo", "total", "acyclic"})),
 }

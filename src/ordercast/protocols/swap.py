@@ -5,8 +5,8 @@ the body to the members of the destination, a stub to the other sites of the cla
 predecessor it never gets. A site delivers a message right after its predecessor, and because it sees every stub it can
 count: the count is the position, and the stamp (errata 47).
 
-The object is an arrow (`protocols.arrow`) or a combining tree (`protocols.combining`). A source outside the class asks
-the root of the class's tree to swap for it.
+The object is an arrow (`protocols.arrow`), a combining tree (`protocols.combining`) or both (`protocols.hybrid`). A
+source outside the class asks the root of the class's tree to swap for it.
 """
 
 from collections.abc import Callable
@@ -112,14 +112,14 @@ class SwapMulticast:
         me: SiteId,
         groups: Groups,
         trees: SpanningTrees,
-        make: Callable[[SiteId, SiteId | None], SwapObject],
+        make: Callable[[SiteId, SpanningTrees, int], SwapObject],
         *,
         incarnation: int = 1,
     ) -> None:
         self.me, self.groups, self.trees, self.incarnation = me, groups, trees, incarnation
         self.edges = Edges()
         self.sent = 0
-        self.objects = {c: make(me, trees.parent(c, me)) for c in range(len(groups.classes)) if me in trees.sites(c)}
+        self.objects = {c: make(me, trees, c) for c in range(len(groups.classes)) if me in trees.sites(c)}
         self.chains = {c: _Chain() for c in self.objects}
 
     def step(self, event: Event) -> list[Effect]:
@@ -191,7 +191,7 @@ class SwapMulticast:
             ready = waiting[0]
             chain.last = key_of(ready)
             chain.count += 1
-            if any(self.me in self.groups.members[group] for group in ready.groups):
+            if self.me in self.groups.union(ready.groups):
                 stamp = self.groups.epoch.to_bytes(8, "big") + chain.count.to_bytes(8, "big")
                 effects.append(Deliver(ready, stamp))
 

@@ -1,15 +1,19 @@
 """Every interleaving of a small case, shortest first: which order of arrivals, losses, doubles or a crash breaks it?
 
-A state is the machines, what is under way on each link, what is still to be sent, and what was delivered. Links are
-FIFO unless `reorder`. A machine's step depends on its own state and the event alone, so steps are remembered per site
-and shared by all the states they occur in; only the distinct ones are ever computed. Time passes only when nothing is
-under way: then every site ticks.
+A state is what each site has become, what is under way on each link, and which faults may still happen. Sites and links
+are numbered as they are met: a site's number stands for its machine, its log and what it has sent; a link's number for
+the messages on it. A machine's step depends on its own state and the event alone, so each is computed once and then
+looked up, and a state is a row of small numbers. Links are FIFO unless `reorder`. Time passes only when nothing is
+under way: then every site ticks. Sites are not folded by symmetry: ties go by name, so hardly two are alike.
 """
 
 import pickle
+from array import array
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from struct import Struct
+from typing import Any, NamedTuple
 
 from ordercast.core.effects import Append, Deliver, Send
 from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
@@ -18,8 +22,7 @@ from ordercast.protocols.deployment import Deployment
 from ordercast.types import GroupId, SiteId
 from ordercast.verify.deliveries import ALWAYS, JUDGES, Record, Sent
 
-Link = tuple[SiteId, SiteId]
-Delivered = tuple[tuple[str, int, bytes], ...]
+MULTICAST, CARRY, LOSE, DOUBLE, CRASH, TICK = range(6)
 
 
 @dataclass(frozen=True)
@@ -32,22 +35,8 @@ class Case:
     duplicates: int = 0
     crashes: int = 0
     reorder: bool = False
-    states_at_most: int = 5_000_000
+    states_at_most: int = 20_000_000
     ticks_at_most: int = 12
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """One point of the search; everything in it is a value."""
-
-    machines: tuple[int, ...]  # numbers of local states, see `Explorer._freeze`
-    links: tuple[tuple[Link, tuple[Message, ...]], ...]
-    to_send: tuple[int, ...]  # per source: how many of its multicasts are sent
-    logs: tuple[Delivered, ...]
-    after: tuple[tuple[str, int], ...]  # message -> deliveries at its source before it was sent
-    faults: tuple[int, int, int]
-    ticks: int
-    inputs: tuple[tuple[Event, ...], ...]  # durable log per site, kept only while a crash may happen
 
 
 @dataclass
@@ -61,218 +50,274 @@ class Explored:
     trace: list[str] = field(default_factory=list)
 
 
+class Local(NamedTuple):
+    """What one site has become."""
+
+    site: int
+    machine: int  # its number, see `Explorer._freeze`
+    log: tuple[tuple[str, int, bytes], ...]
+    after: tuple[int, ...]  # for each multicast of this site: deliveries here before it was sent
+    inputs: tuple[Event, ...]  # the durable log, kept only while a crash may happen
+
+
+Move = tuple[int, int, int]
+"""What happens: a kind, a site or a link, and which message of the link."""
+State = tuple[int, ...]
+"""A number for each site, one for each link, then losses, duplicates and crashes left, and ticks passed."""
+
+
 class Explorer:
     """Breadth-first search over the states of a case."""
 
     def __init__(self, case: Case) -> None:
         self.case, self.deployment = case, case.deployment
         self.sites = self.deployment.sites
+        self.count = len(self.sites)
         self.number = {site: index for index, site in enumerate(self.sites)}
-        self.sources = sorted({source for source, _ in case.multicasts})
-        self.orders = {s: [groups for source, groups in case.multicasts if source == s] for s in self.sources}
-        self._fresh = {site: self.deployment.machine(site) for site in self.sites}
+        self.orders = [[groups for source, groups in case.multicasts if source == site] for site in self.sites]
+        self.faults = self.count + self.count**2  # where the faults left stand in a state
+        self._fresh = [self.deployment.machine(site) for site in self.sites]
         shared = [self.deployment.groups, self.deployment.trees, self.deployment.sequencers]
         shared += [self.deployment.routes] if self.deployment.plan is not None else []
-        first = self._fresh[self.sites[0]]  # what all machines share is never part of a state
+        first = self._fresh[0]  # what all machines share is never part of a state
         self._static = {"me"} | {name for name, value in vars(first).items() if any(value is one for one in shared)}
-        self._known: dict[Any, int] = {}  # canonical form of a machine -> its number
-        self._frozen: list[bytes] = []  # by number
-        self._steps: dict[tuple[int, Event], tuple[int, tuple[Any, ...], int]] = {}
-        self._idle: dict[int, bool] = {}
+        self._machines: dict[Any, int] = {}  # canonical form -> its number
+        self._frozen: list[bytes] = []
+        self._idle: list[bool] = []
+        self._locals: dict[Local, int] = {}
+        self._local: list[Local] = []
+        self._messages: dict[Message, int] = {}
+        self._message: list[Message] = []
+        self._contents: dict[tuple[int, ...], int] = {(): 0}
+        self._content: list[tuple[int, ...]] = [()]
+        self._steps: list[dict[Any, tuple[int, tuple[tuple[int, int], ...]]]] = []  # by number of the site
 
     def run(self) -> Explored:
         """Explore until a violation, the end, or the limit."""
         start = self._start()
-        came: dict[State, tuple[State | None, str]] = {start: (None, "")}
-        queue = deque([start])
-        found = Explored()
+        pack = Struct(f"{len(start)}I").pack
+        seen = {pack(*start)}
+        parents, moves = array("I", [0]), [(TICK, 0, 0)]
+        queue = deque([(0, start)])
+        found = Explored(states=1)
         while queue:
-            state = queue.popleft()
-            moves = self._moves(state)
-            if not moves:
+            index, state = queue.popleft()
+            end = True
+            for move, after in self._moves(state):
+                end = False
+                key = pack(*after)
+                if key not in seen:
+                    seen.add(key)
+                    queue.append((found.states, after))
+                    found.states += 1
+                    parents.append(index)
+                    moves.append(move)
+            if end:
                 found.ends += 1
-                findings = self._judge(state)
-                if findings:
-                    found.findings, found.trace = findings, self._trace(came, state)
+                found.findings = self._judge(state)
+                if found.findings:
+                    found.trace = self._trace(parents, moves, index)
                     break
-            for name, after in moves:
-                if after not in came:
-                    came[after] = (state, name)
-                    queue.append(after)
-            if len(came) > self.case.states_at_most:
+            if found.states > self.case.states_at_most:
                 found.complete = False
                 break
-        found.states = len(came)
         return found
 
     def _start(self) -> State:
         case = self.case
-        return State(
-            machines=tuple(self._freeze(self._fresh[site]) for site in self.sites),
-            links=(),
-            to_send=tuple(0 for _ in self.sources),
-            logs=tuple(() for _ in self.sites),
-            after=(),
-            faults=(case.losses, case.duplicates, case.crashes),
-            ticks=0,
-            inputs=tuple(() for _ in self.sites) if case.crashes else (),
-        )
+        sites = [self._local_number(Local(i, self._freeze(m), (), (), ())) for i, m in enumerate(self._fresh)]
+        return (*sites, *[0] * self.count**2, case.losses, case.duplicates, case.crashes, 0)
 
-    def _moves(self, state: State) -> list[tuple[str, State]]:
-        moves = []
-        for at, source in enumerate(self.sources):
-            if state.to_send[at] < len(self.orders[source]):
-                groups = self.orders[source][state.to_send[at]]
-                sent = tuple(count + (index == at) for index, count in enumerate(state.to_send))
-                event = Multicast(groups, b"")
-                moves.append(
-                    (f"{source} multicasts {'+'.join(groups)}", self._feed(state, source, event, to_send=sent))
-                )
-        for index, ((sender, receiver), messages) in enumerate(state.links):
-            choices = range(len(messages)) if self.case.reorder else range(1)
-            for choice in choices:
-                if messages[choice] in messages[:choice]:
+    def _moves(self, state: State) -> Iterator[tuple[Move, State]]:
+        """Yield what may happen next, and where it leads."""
+        moved = False
+        losses, duplicates, crashes, ticks = state[self.faults :]
+        for site in range(self.count):
+            if len(self._local[state[site]].after) < len(self.orders[site]):
+                moved = True
+                yield (MULTICAST, site, 0), self._do(state, (MULTICAST, site, 0))
+        for link in range(self.count, self.faults):
+            content = self._content[state[link]]
+            if not content:
+                continue
+            moved = True
+            for choice in range(len(content) if self.case.reorder else 1):
+                if content[choice] in content[:choice]:
                     continue
-                moves += self._carry(state, index, choice, sender, receiver)
-        losses, duplicates, crashes = state.faults
+                yield (CARRY, link, choice), self._do(state, (CARRY, link, choice))
+                if losses:
+                    yield (LOSE, link, choice), self._do(state, (LOSE, link, choice))
+                if duplicates:
+                    yield (DOUBLE, link, choice), self._do(state, (DOUBLE, link, choice))
         if crashes:
-            faults = (losses, duplicates, crashes - 1)
-            moves += [(f"{site} crashes and restarts", self._crash(state, site, faults)) for site in self.sites]
-        if not state.links and not moves and state.ticks < self.case.ticks_at_most and not self._all_idle(state):
-            moves.append(("time passes", self._tick(state)))
-        return moves
+            for site in range(self.count):
+                moved = True
+                yield (CRASH, site, 0), self._do(state, (CRASH, site, 0))
+        if not moved and ticks < self.case.ticks_at_most and not self._all_idle(state):
+            yield (TICK, 0, 0), self._do(state, (TICK, 0, 0))
 
-    def _carry(
-        self, state: State, index: int, choice: int, sender: SiteId, receiver: SiteId
-    ) -> list[tuple[str, State]]:
-        (_, messages) = state.links[index]
-        message = messages[choice]
-        rest = messages[:choice] + messages[choice + 1 :]
-        without = (*state.links[:index], *(((((sender, receiver), rest)),) if rest else ()), *state.links[index + 1 :])
-        what = f"{sender} -> {receiver} {message}"
-        moves = [(what, self._feed(state, receiver, Received(sender, message), links=without))]
-        losses, duplicates, crashes = state.faults
-        if losses:
-            moves.append((f"lost: {what}", _with(state, links=without, faults=(losses - 1, duplicates, crashes))))
-        if duplicates:
-            twice = self._feed(state, receiver, Received(sender, message))
-            moves.append((f"doubled: {what}", _with(twice, faults=(losses, duplicates - 1, crashes))))
-        return moves
+    def _do(self, state: State, move: Move) -> State:
+        """Let one thing happen."""
+        kind, at, choice = move
+        after = list(state)
+        if kind == MULTICAST:
+            self._feed(after, at, (MULTICAST, len(self._local[state[at]].after)))
+        elif kind == CRASH:
+            self._crash(after, at)
+        elif kind == TICK:
+            after[-1] += 1
+            for site in range(self.count):
+                self._feed(after, site, (TICK, after[-1]))
+        else:
+            content = self._content[state[at]]
+            if kind != DOUBLE:
+                after[at] = self._content_number(content[:choice] + content[choice + 1 :])
+            if kind != CARRY:
+                after[self.faults + kind - LOSE] -= 1
+            if kind != LOSE:
+                sender, receiver = divmod(at - self.count, self.count)
+                self._feed(after, receiver, (CARRY, sender, content[choice]))
+        return tuple(after)
 
-    def _feed(self, state: State, site: SiteId, event: Event, **changes: Any) -> State:
-        """Step one machine and put its effects into the state."""
-        index = self.number[site]
-        machine, effects, sent = self._step(state.machines[index], site, event)
+    def _feed(self, state: list[int], site: int, event: tuple[int, ...]) -> None:
+        """Step one site and put what it sends on its links."""
+        steps = self._steps[state[site]]
+        step = steps.get((event, state[-2]))
+        if step is None:
+            step = steps[event, state[-2]] = self._step(self._local[state[site]], event, state[-2] > 0)
+        state[site], sends = step
+        for link, message in sends:
+            state[link] = self._content_number((*self._content[state[link]], message))
+
+    def _step(self, local: Local, code: tuple[int, ...], durable: bool) -> tuple[int, tuple[tuple[int, int], ...]]:
+        """Compute a step that was never met: the site after it, and what goes on which link."""
+        event = self._event(local, code)
+        machine = self._thaw(local)
+        log, inputs, after, sends = list(local.log), list(local.inputs), local.after, []
         if isinstance(event, Multicast):
-            envelope = Envelope(0, 1, event.groups, site, 1, sent, b"")
-            changes["after"] = (*state.after, (envelope.msg_id, len(state.logs[index])))
-        links = dict(changes.pop("links", state.links))
-        log, inputs = state.logs[index], state.inputs
-        for effect in effects:
+            after = (*after, len(log))
+        for effect in machine.step(event):
             match effect:
                 case Send(to, message):
-                    links[site, to] = (*links.get((site, to), ()), message)
+                    sends.append((self.count * (local.site + 1) + self.number[to], self._message_number(message)))
                 case Deliver(envelope, stamp):
-                    log = (*log, (envelope.msg_id, envelope.order_class, stamp))
-                case Append(durable) if state.faults[2]:
-                    inputs = _put(inputs, index, (*inputs[index], durable))
-        return _with(
-            state,
-            machines=_put(state.machines, index, machine),
-            links=tuple(sorted(links.items(), key=lambda item: item[0])),
-            logs=_put(state.logs, index, log),
-            inputs=inputs if state.faults[2] else (),
-            **changes,
-        )
+                    log.append((envelope.msg_id, envelope.order_class, stamp))
+                case Append(input_) if durable:
+                    inputs.append(input_)
+        became = Local(local.site, self._freeze(machine), tuple(log), after, tuple(inputs) if durable else ())
+        return self._local_number(became), tuple(sends)
 
-    def _tick(self, state: State) -> State:
-        now = float(state.ticks + 1)
-        for site in self.sites:
-            state = self._feed(state, site, Tick(now))
-        return _with(state, ticks=state.ticks + 1)
+    def _event(self, local: Local, code: tuple[int, ...]) -> Event:
+        if code[0] == MULTICAST:
+            return Multicast(self.orders[local.site][code[1]], b"")
+        if code[0] == TICK:
+            return Tick(float(code[1]))
+        return Received(self.sites[code[1]], self._message[code[2]])
 
-    def _crash(self, state: State, site: SiteId, faults: tuple[int, int, int]) -> State:
+    def _crash(self, state: list[int], site: int) -> None:
         """Lose the machine and what is under way to it; step a new one through its log."""
-        machine = self.deployment.machine(site)
-        for event in state.inputs[self.number[site]]:
+        local = self._local[state[site]]
+        machine = self.deployment.machine(self.sites[site])
+        for event in local.inputs:
             machine.step(event)
-        links = tuple(item for item in state.links if item[0][1] != site)
-        index = self.number[site]
-        inputs = state.inputs if faults[2] else ()
-        return _with(
-            state,
-            machines=_put(state.machines, index, self._freeze(machine)),
-            links=links,
-            faults=faults,
-            inputs=inputs,
-        )
+        state[-2] -= 1
+        inputs = local.inputs if state[-2] else ()
+        state[site] = self._local_number(local._replace(machine=self._freeze(machine), inputs=inputs))
+        for other in range(self.count):
+            state[self.count * (other + 1) + site] = 0
+        if not state[-2]:  # nobody needs a durable log any more: states that differ only there are one
+            for other in range(self.count):
+                state[other] = self._local_number(self._local[state[other]]._replace(inputs=()))
 
-    def _step(self, number: int, site: SiteId, event: Event) -> tuple[int, tuple[Any, ...], int]:
-        key = (number, event)
-        if key not in self._steps:
-            machine = self._thaw(number, site)
-            effects = tuple(machine.step(event))
-            self._steps[key] = (self._freeze(machine), effects, machine.sent)
-        return self._steps[key]
+    def _local_number(self, local: Local) -> int:
+        number = self._locals.get(local)
+        if number is None:
+            number = self._locals[local] = len(self._local)
+            self._local.append(local)
+            self._steps.append({})
+        return number
+
+    def _message_number(self, message: Message) -> int:
+        if message not in self._messages:
+            self._messages[message] = len(self._message)
+            self._message.append(message)
+        return self._messages[message]
+
+    def _content_number(self, content: tuple[int, ...]) -> int:
+        number = self._contents.get(content)
+        if number is None:
+            number = self._contents[content] = len(self._content)
+            self._content.append(content)
+        return number
 
     def _freeze(self, machine: Machine) -> int:
         """Return the number of this local state: equal machines of one site have one number."""
         changing = {name: value for name, value in vars(machine).items() if name not in self._static}
         form = (machine.me, canonical(changing))
-        if form not in self._known:
-            self._known[form] = len(self._frozen)
+        if form not in self._machines:
+            self._machines[form] = len(self._frozen)
             self._frozen.append(pickle.dumps(changing, protocol=5))
-        return self._known[form]
+            self._idle.append(machine.idle)
+        return self._machines[form]
 
-    def _thaw(self, number: int, site: SiteId) -> Machine:
-        fresh = self._fresh[site]
+    def _thaw(self, local: Local) -> Machine:
+        fresh = self._fresh[local.site]
         machine: Machine = object.__new__(type(fresh))
         vars(machine).update({k: v for k, v in vars(fresh).items() if k in self._static})
-        vars(machine).update(pickle.loads(self._frozen[number]))
+        vars(machine).update(pickle.loads(self._frozen[local.machine]))
         return machine
 
     def _all_idle(self, state: State) -> bool:
-        for site, number in zip(self.sites, state.machines, strict=True):
-            if number not in self._idle:
-                self._idle[number] = self._thaw(number, site).idle
-            if not self._idle[number]:
-                return False
-        return True
+        return all(self._idle[self._local[number].machine] for number in state[: self.count])
 
     def _judge(self, state: State) -> dict[str, str]:
         """Judge an end: nothing is under way, all is sent, nobody has anything to do."""
-        counts = dict.fromkeys(self.sources, 0)
+        locals_ = [self._local[number] for number in state[: self.count]]
         sends = {}
-        for source, groups in self.case.multicasts:
-            counts[source] += 1
-            number = counts[source]
-            name = Envelope(0, 1, groups, source, 1, number, b"").msg_id
-            sends[name] = Sent(groups, source, number, dict(state.after).get(name, 0))
-        logs = {site: [m for m, _, _ in log] for site, log in zip(self.sites, state.logs, strict=True)}
-        stamps = {site: [(c, s) for _, c, s in log] for site, log in zip(self.sites, state.logs, strict=True)}
+        for site, local in zip(self.sites, locals_, strict=True):
+            for number, (groups, after) in enumerate(zip(self.orders[local.site], local.after, strict=True), start=1):
+                sends[Envelope(0, 1, groups, site, 1, number, b"").msg_id] = Sent(groups, site, number, after)
+        logs = {site: [m for m, _, _ in local.log] for site, local in zip(self.sites, locals_, strict=True)}
+        stamps = {site: [(c, s) for _, c, s in local.log] for site, local in zip(self.sites, locals_, strict=True)}
         record = Record(self.deployment.groups.members, sends, logs, stamps)
         names = (*ALWAYS, *sorted(self.deployment.promises))
         findings = {name: example for name in names if (example := JUDGES[name](record)) is not None}
-        for site, number in zip(self.sites, state.machines, strict=True):
-            held = self._thaw(number, site).held()
-            if held:
+        for site, local in zip(self.sites, locals_, strict=True):
+            if held := self._thaw(local).held():
                 findings["held"] = f"{site}: {held[0]}"
         return findings
 
-    def _trace(self, came: dict[State, tuple[State | None, str]], state: State) -> list[str]:
-        steps: list[str] = []
-        at: State | None = state
-        while at is not None:
-            before, name = came[at]
-            if before is not None:
-                new = [
-                    f"{site} delivers {message}"
-                    for site, log, earlier in zip(self.sites, at.logs, before.logs, strict=True)
-                    for message, _, _ in log[len(earlier) :]
-                ]
-                steps.append(name + "".join(f"; {line}" for line in new))
-            at = before
-        return steps[::-1]
+    def _trace(self, parents: "array[int]", moves: list[Move], index: int) -> list[str]:
+        """Return the way to a state, told step by step."""
+        way: list[Move] = []
+        while index:
+            way.append(moves[index])
+            index = parents[index]
+        state, steps = self._start(), []
+        for move in way[::-1]:
+            after = self._do(state, move)
+            steps.append("; ".join([self._told(state, move), *self._delivered(state, after)]))
+            state = after
+        return steps
+
+    def _told(self, state: State, move: Move) -> str:
+        kind, at, choice = move
+        if kind == MULTICAST:
+            groups = self.orders[at][len(self._local[state[at]].after)]
+            return f"{self.sites[at]} multicasts {'+'.join(groups)}"
+        if kind == CRASH:
+            return f"{self.sites[at]} crashes and restarts"
+        if kind == TICK:
+            return "time passes"
+        sender, receiver = divmod(at - self.count, self.count)
+        message = self._message[self._content[state[at]][choice]]
+        verb = {CARRY: "", LOSE: "lost: ", DOUBLE: "doubled: "}[kind]
+        return f"{verb}{self.sites[sender]} -> {self.sites[receiver]} {message}"
+
+    def _delivered(self, before: State, after: State) -> Iterator[str]:
+        for site, old, new in zip(self.sites, before, after, strict=False):
+            for message, _, _ in self._local[new].log[len(self._local[old].log) :]:
+                yield f"{site} delivers {message}"
 
 
 def canonical(value: Any) -> Any:
@@ -288,12 +333,3 @@ def canonical(value: Any) -> Any:
             return value
     names = getattr(value, "__slots__", None) or vars(value)
     return (type(value).__name__, *((name, canonical(getattr(value, name))) for name in sorted(names)))
-
-
-def _put(values: tuple[Any, ...], index: int, value: Any) -> tuple[Any, ...]:
-    return (*values[:index], value, *values[index + 1 :])
-
-
-def _with(state: State, **changes: Any) -> State:
-    fields = {name: getattr(state, name) for name in State.__slots__}
-    return State(**(fields | changes))

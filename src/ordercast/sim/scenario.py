@@ -6,9 +6,9 @@ from functools import cached_property
 
 from ordercast.core.machine import Groups
 from ordercast.membership import Membership
-from ordercast.planning.classes import class_labels, classes
-from ordercast.planning.forest import ClassGraph
-from ordercast.planning.planners import FIXED
+from ordercast.planning.classes import classes
+from ordercast.planning.planners import plan_forest
+from ordercast.planning.request import Budget, Request
 from ordercast.protocols.deployment import Deployment
 from ordercast.sim.network import Network
 from ordercast.sim.workload import WORKLOADS, answer
@@ -16,6 +16,8 @@ from ordercast.sim.world import Crash, Outcome, Trace, World
 from ordercast.topology import Plan
 from ordercast.types import ClassRule, GroupId, Level, Planner, SiteId
 from ordercast.verify.deliveries import Record, Sent
+
+SEARCH = Budget(steps=20_000)  # for `best`: in steps, so that a run is a function of its seed
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,8 @@ def deploy(scenario: Scenario) -> Deployment:
         split = tuple((group,) for group in members)
     plan = scenario.plan
     if scenario.protocol == "propagation" and plan is None:
-        graph = ClassGraph.of(membership, class_labels(membership, rule))
-        plan = FIXED[scenario.planner](graph).plan(scenario.planner, scenario.level)
+        asked = Request(scenario.planner, scenario.level, rule, budget=SEARCH, seed=scenario.seed)
+        plan = plan_forest(membership, asked).forest.plan(scenario.planner, scenario.level)
     if plan is not None:
         split = tuple(tuple(groups) for groups in plan.classes)
     groups = Groups(members, split, tuple(sources(scenario)))

@@ -1,10 +1,13 @@
-"""The random campaign: every machine under every mix of faults, by seed."""
+"""The campaigns: every machine under every mix of faults, by seed; and the small cases that are tried whole."""
 
 import dataclasses
 import random
 
+from msgspec.structs import replace
+
 from ordercast.membership import Membership
 from ordercast.protocols.deployment import MACHINES
+from ordercast.sim.explorer import Case
 from ordercast.sim.network import Cut, Network
 from ordercast.sim.scenario import Scenario, deploy
 from ordercast.sim.world import Crash
@@ -31,7 +34,7 @@ def scenario(kind: Kind, mix: str, seed: int) -> Scenario:
         causal=causal,
         class_rule=ClassRule.S1 if causal else None,
         messages=60,
-        workload=chance.choice(["uniform", "zipf", "bursts"]),
+        workload=chance.choice(["uniform", "zipf", "bursts", "requests"]),
         seed=seed,
     )
     if mix == "calm":
@@ -47,3 +50,18 @@ def scenario(kind: Kind, mix: str, seed: int) -> Scenario:
     crashes = (Crash(chance.choice(sites), chance.uniform(5, 30), chance.uniform(31, 70)),)
     pause = (Crash(chance.choice(sites), 80, 95, pause=True),)
     return dataclasses.replace(case, network=dataclasses.replace(lossy, cuts=(cut,)), crashes=crashes + pause)
+
+
+EXPLORED: list[dict[str, int]] = [{}, {"losses": 1}, {"duplicates": 1}, {"crashes": 1}]
+RING = {"A": "ab", "B": "bc", "C": "ca"}
+DENSE = {"A": "ab", "B": "bcd", "C": "acd"}
+
+
+def small_case(protocol: str, faults: dict[str, int], groups: dict[str, str] = RING) -> Case:
+    """Return 4 sites, 3 groups, 4 messages of two sources; with a fault 3 sites, 2 groups, 3 messages."""
+    orders = ["aA", "bB", "bA"] if faults else ["aA", "aB", "dC", "dA"]
+    multicasts = tuple((order[0], (order[1],)) for order in orders)
+    deployment = deploy(Scenario(Membership.of({"A": "ab", "B": "abc"} if faults else groups), protocol))
+    sources = tuple(sorted({source for source, _ in multicasts}))
+    deployment = dataclasses.replace(deployment, groups=replace(deployment.groups, sources=sources))
+    return dataclasses.replace(Case(deployment, multicasts), **faults)  # type: ignore[arg-type]
