@@ -24,7 +24,7 @@ from results import record, table
 
 L, P = 10.0, 1.0
 BODY = bytes(100)
-SOURCES = ("outside", "s000", "s001", "s002")
+SOURCES = ("visitor", "s000", "s001", "s002")
 
 
 class Weighed(World):
@@ -42,7 +42,7 @@ def measure(deployment: Deployment, group: str, network: Network) -> Weighed:
     """Send one message to a group from outside."""
     outside = dataclasses.replace(deployment, groups=replace(deployment.groups, sources=SOURCES))
     world = Weighed(outside, network=network, tick=1e6)
-    world.multicast(0.0, "outside", (group,), BODY)
+    world.multicast(0.0, "visitor", (group,), BODY)
     world.run(until=1e5)
     assert len(world.outcome.deliveries) == len(deployment.groups.members[group])
     return world
@@ -92,7 +92,7 @@ def main() -> int:
                 alone = measure(deployment, group, Network(latency=1.0))
                 totals["hops"] += max(d.time for d in alone.outcome.deliveries)
                 for site, messages in outcome.load.items():
-                    loads[site] += messages if site != "outside" else 0
+                    loads[site] += messages if site != "visitor" else 0
                 terms = formula(protocol, deployment, group)
                 paper = terms is not None
                 if terms is not None:

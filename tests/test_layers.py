@@ -10,21 +10,23 @@ MAY_IMPORT = {
     "errors": set[str](),
     "membership": {"types", "errors"},
     "topology": {"types", "errors"},
+    "film": {"types"},
     "planning": ROOT | {"planning"},
     "verify": {"types", "topology", "verify"},
     "core": {"types", "errors", "topology", "core"},
     "protocols": {"types", "errors", "topology", "core", "protocols"},
-    "sim": ROOT | {"core", "protocols", "planning", "verify", "sim"},
+    "sim": ROOT | {"film", "core", "protocols", "planning", "verify", "sim"},
     "plans": ROOT | {"planning", "verify"},
     "runs": {"types", "errors", "core"},
-    "pictures": {"types", "errors", "topology", "pictures"},
+    "pictures": {"types", "errors", "topology", "film", "pictures"},
     "testing": ROOT | {"core", "protocols", "sim", "planning", "verify", "testing"},
-    "cli": ROOT | {"__init__", "core", "protocols", "sim", "planning", "verify", "plans", "runs", "pictures", "cli"},
+    "cli": ROOT
+    | {"__init__", "film", "core", "protocols", "sim", "planning", "verify", "plans", "runs", "pictures", "cli"},
     "__init__": ROOT | {"planning", "plans", "verify"},
     "__main__": {"cli"},
 }
 IMPURE = {"asyncio", "socket", "random", "threading", "subprocess", "datetime", "tempfile", "os"}
-PURE = {"types", "errors", "topology", "planning", "verify", "core", "protocols", "sim"}
+PURE = {"types", "film", "errors", "topology", "planning", "verify", "core", "protocols", "sim"}
 
 
 def imported(path: Path) -> set[str]:

@@ -16,7 +16,10 @@ from ordercast.errors import InputError
 from ordercast.membership import read_membership
 from ordercast.types import ClassRule, Level, Planner
 
-Protocol = Literal["propagation", "sequencer", "arrow", "combining", "two-phase", "timestamp"]
+Protocol = Literal[
+    "propagation", "sequencer", "arrow", "combining", "hybrid", "two-phase", "timestamp",
+    "arrow-counting", "combining-counting",
+]  # fmt: skip
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 
 
@@ -31,7 +34,7 @@ def simulate(
     causal: Annotated[bool, Parameter(negative="")] = False,
     messages: int = 100,
     senders: int = 4,
-    workload: Literal["uniform", "zipf", "bursts"] = "uniform",
+    workload: Literal["uniform", "zipf", "bursts", "requests"] = "uniform",
     seed: int = 0,
     loss: float = 0.0,
     duplicate: float = 0.0,
@@ -39,6 +42,7 @@ def simulate(
     crash: tuple[str, ...] = (),
     cut: tuple[str, ...] = (),
     out: Path | None = None,
+    picture: Path | None = None,
     trace: Annotated[bool, Parameter(negative="")] = False,
     as_json: Json = False,
 ) -> int:
@@ -51,9 +55,10 @@ def simulate(
     membership
         Who is in which group: .toml, .csv or .parquet.
     protocol
-        propagation, sequencer, arrow, combining, two-phase or timestamp.
+        propagation, sequencer, arrow, combining, hybrid, two-phase or timestamp; arrow-counting and combining-counting
+        are what the swaps are compared with.
     planner
-        For propagation: greedy, elimination, metagroup or central.
+        For propagation: greedy, elimination, metagroup, central or best.
     level
         What the classes are chosen for: total or acyclic.
     classes
@@ -65,7 +70,7 @@ def simulate(
     senders
         How many sites send; half of them are in no group.
     workload
-        uniform, zipf or bursts.
+        uniform, zipf, bursts or requests (which are answered).
     seed
         The one seed of the run.
     loss
@@ -80,12 +85,15 @@ def simulate(
         A,B@T:T2: nothing passes between A and B from T to T2.
     out
         Write the run as Parquet to this folder.
+    picture
+        Draw the beginning of the run as a space-time diagram: .svg, .png or .pdf.
     trace
         Print every event.
     as_json
         Print the result as JSON.
 
     """
+    from ordercast.film import Film
     from ordercast.sim.network import Network
     from ordercast.sim.scenario import Scenario, deploy, run
 
@@ -106,7 +114,12 @@ def simulate(
     for site in [c.site for c in crashes] + [site for c in cuts for site in (c.a, c.b)]:
         if site not in known:
             raise InputError(f"{site!r} is not a site of this run (sites: {', '.join(known)[:200]})")
-    verdict = run(scenario, print if trace else None)
+    film = Film(known) if picture is not None else None
+    verdict = run(scenario, print if trace else None, film=film)
+    if film is not None and picture is not None:
+        from ordercast.pictures.spacetime import draw_spacetime
+
+        draw_spacetime(film, picture, f"{protocol}, seed {seed}")
     if out is not None:
         from ordercast.runs import write_run
 
@@ -182,8 +195,9 @@ def explore(
     duplicates: int = 0,
     crashes: int = 0,
     reorder: Annotated[bool, Parameter(negative="")] = False,
-    states: int = 1_000_000,
+    states: int = 10_000_000,
     seed: int = 0,
+    picture: Path | None = None,
     as_json: Json = False,
 ) -> int:
     """Try every interleaving of a small case and judge every end; shows the shortest way to a violation.
@@ -195,7 +209,7 @@ def explore(
     membership
         Who is in which group: .toml, .csv or .parquet; keep it small.
     protocol
-        propagation, sequencer, arrow, combining, two-phase or timestamp.
+        propagation, sequencer, arrow, combining, hybrid, two-phase, timestamp, arrow-counting or combining-counting.
     level
         What the classes are chosen for: total or acyclic.
     messages
@@ -212,6 +226,8 @@ def explore(
         Give up after so many states.
     seed
         Chooses the sources.
+    picture
+        Draw the way to a violation, if there is one, as a space-time diagram: .svg, .png or .pdf.
     as_json
         Print the result as JSON.
 
@@ -232,6 +248,10 @@ def explore(
     deployment = replace(deployment, groups=with_(deployment.groups, sources=used))
     explored = Explorer(Case(deployment, orders, losses, duplicates, crashes, reorder, states)).run()
     ok = not explored.findings and explored.complete
+    if picture is not None and explored.film is not None:
+        from ordercast.pictures.spacetime import draw_spacetime
+
+        draw_spacetime(explored.film, picture, f"{protocol}: {', '.join(explored.findings)} broken")
     again = "ordercast " + shlex.join(argument for argument in sys.argv[1:] if argument != "--json")
     result = {
         "ok": ok,

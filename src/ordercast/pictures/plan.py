@@ -1,7 +1,5 @@
 """A plan as a layered drawing: one tree per class, entries on the left, a colour per group."""
 
-import io
-import warnings
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +9,10 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ordercast.errors import InputError
+from ordercast.pictures.look import FAINT, INK, PAPER, colours, picture_path, printable, save
 from ordercast.topology import Plan
 from ordercast.types import GroupId, SiteId
 
-mpl.rcParams.update({"font.family": "DejaVu Sans", "svg.fonttype": "none", "svg.hashsalt": "ordercast"})
-mpl.rcParams["text.parse_math"] = False  # a name is a name, dollars or not
-
-INK, FAINT, PAPER = "#1f2933", "#9aa5b1", "#ffffff"
 STRANDS_AT_MOST = 6  # past this an edge is one grey band with a number
 LEGEND_AT_MOST = 60
 
@@ -41,9 +35,7 @@ class _Tree:
 
 def draw_plan(plan: Plan, path: str | Path) -> None:
     """Write the picture; the ending (.svg, .png or .pdf) says in which format."""
-    path = Path(path)
-    if path.suffix.lower() not in {".svg", ".png", ".pdf"}:
-        raise InputError(f"{path}: a picture ends in .svg, .png or .pdf, not {path.suffix!r}")
+    path = picture_path(path)
     trees = [_lay_out(plan, groups) for groups in plan.classes]
     sites = sum(len(tree.row) for tree in trees)
     unit = 0.42 if sites <= 40 else 0.26
@@ -61,24 +53,11 @@ def draw_plan(plan: Plan, path: str | Path) -> None:
     axes.set_ylim(-total, 0)
     axes.axis("off")
     _title(axes, plan, sites)
-    colours = _colours(list(plan.groups))
+    paint = colours(list(plan.groups))
     for x, top, tree in _positions(blocks, column_width):
-        _draw_tree(axes, plan, tree, (x, -0.8 - top * unit), (column_width, unit), font, colours)
-    _legend(axes, plan, colours, -total + 0.24 * legend_rows, wide)
-    drawn = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a glyph the font lacks is drawn as a box; browsers bring their own fonts
-        kind = path.suffix.lower()[1:]
-        figure.savefig(drawn, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-    try:
-        path.write_bytes(drawn.getvalue())
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
-
-
-def printable(name: str) -> str:
-    """Show control characters as a sign: an SVG is XML and may not hold them."""
-    return "".join(sign if sign.isprintable() else "�" for sign in name)
+        _draw_tree(axes, plan, tree, (x, -0.8 - top * unit), (column_width, unit), font, paint)
+    _legend(axes, plan, paint, -total + 0.24 * legend_rows, wide)
+    save(figure, path)
 
 
 def _lay_out(plan: Plan, groups: list[GroupId]) -> _Tree:
@@ -208,17 +187,6 @@ def _draw_tree(
         step = 0.075
         for index, group in enumerate(entry[:12]):  # a dot per group that enters here
             axes.plot(x - 0.06 + index * step, y + 0.13, "o", markersize=3.6, color=colours[group], zorder=6)
-
-
-def _colours(groups: list[GroupId]) -> dict[GroupId, str]:
-    if len(groups) <= 10:
-        palette = [mpl.colors.to_hex(mpl.colormaps["tab10"](index)) for index in range(10)]
-    elif len(groups) <= 20:
-        palette = [mpl.colors.to_hex(mpl.colormaps["tab20"](index)) for index in range(20)]
-    else:  # hues a golden angle apart, in three shades
-        hsv = [(index * 0.618 % 1, 0.85, (0.85, 0.65, 0.95)[index % 3]) for index in range(len(groups))]
-        palette = [mpl.colors.to_hex(tuple(mpl.colors.hsv_to_rgb(colour))) for colour in hsv]
-    return dict(zip(groups, palette, strict=False))
 
 
 def _legend_columns(plan: Plan, wide: float) -> int:

@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 from ordercast.core.effects import Append, Deliver, Send
 from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import Machine
+from ordercast.film import Film, Mark
 from ordercast.protocols.deployment import Deployment
+from ordercast.sim.world import flight_of
 from ordercast.types import GroupId, SiteId
 from ordercast.verify.deliveries import ALWAYS, JUDGES, Record, Sent
 
@@ -48,6 +50,7 @@ class Explored:
     complete: bool = True
     findings: dict[str, str] = field(default_factory=dict)
     trace: list[str] = field(default_factory=list)
+    film: Film | None = None
 
 
 class Local(NamedTuple):
@@ -116,7 +119,7 @@ class Explorer:
                 found.ends += 1
                 found.findings = self._judge(state)
                 if found.findings:
-                    found.trace = self._trace(parents, moves, index)
+                    found.trace, found.film = self._trace(parents, moves, index)
                     break
             if found.states > self.case.states_at_most:
                 found.complete = False
@@ -287,18 +290,44 @@ class Explorer:
                 findings["held"] = f"{site}: {held[0]}"
         return findings
 
-    def _trace(self, parents: "array[int]", moves: list[Move], index: int) -> list[str]:
-        """Return the way to a state, told step by step."""
+    def _trace(self, parents: "array[int]", moves: list[Move], index: int) -> tuple[list[str], Film]:
+        """Return the way to a state, told step by step and filmed: every step takes one unit of time."""
         way: list[Move] = []
         while index:
             way.append(moves[index])
             index = parents[index]
         state, steps = self._start(), []
-        for move in way[::-1]:
+        film = Film(self.sites)
+        departed: dict[int, list[float]] = {link: [] for link in range(self.count, self.faults)}
+        for time, move in enumerate(way[::-1], start=1):
             after = self._do(state, move)
             steps.append("; ".join([self._told(state, move), *self._delivered(state, after)]))
+            self._shoot(film, departed, state, move, float(time))
+            for link, times in departed.items():
+                times.extend([float(time)] * (len(self._content[after[link]]) - len(times)))
+            for site, message in self._new(state, after):
+                film.happens(Mark(site, float(time), "deliver", message))
             state = after
-        return steps
+        return steps, film
+
+    def _shoot(self, film: Film, departed: dict[int, list[float]], state: State, move: Move, time: float) -> None:
+        """Film one step; keeps up when what is on each link was put there."""
+        kind, at, choice = move
+        if kind == MULTICAST:
+            number = len(self._local[state[at]].after)
+            text = f"{self.sites[at]}:{number + 1} {'+'.join(self.orders[at][number])}"
+            film.happens(Mark(self.sites[at], time, "multicast", text))
+        elif kind == CRASH:
+            film.happens(Mark(self.sites[at], time, "crash"))
+            film.happens(Mark(self.sites[at], time, "back"))
+            for other in range(self.count):
+                departed[self.count * (other + 1) + at].clear()
+        elif kind != TICK:
+            sender, receiver = divmod(at - self.count, self.count)
+            message = self._message[self._content[state[at]][choice]]
+            departs = departed[at][choice] if kind == DOUBLE else departed[at].pop(choice)
+            ends = (self.sites[sender], self.sites[receiver])
+            film.flies(flight_of(*ends, message, departs, time, lost=kind == LOSE))
 
     def _told(self, state: State, move: Move) -> str:
         kind, at, choice = move
@@ -315,9 +344,13 @@ class Explorer:
         return f"{verb}{self.sites[sender]} -> {self.sites[receiver]} {message}"
 
     def _delivered(self, before: State, after: State) -> Iterator[str]:
+        for site, message in self._new(before, after):
+            yield f"{site} delivers {message}"
+
+    def _new(self, before: State, after: State) -> Iterator[tuple[SiteId, str]]:
         for site, old, new in zip(self.sites, before, after, strict=False):
             for message, _, _ in self._local[new].log[len(self._local[old].log) :]:
-                yield f"{site} delivers {message}"
+                yield site, message
 
 
 def canonical(value: Any) -> Any:

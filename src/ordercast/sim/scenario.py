@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ordercast.core.machine import Groups
+from ordercast.film import Film
 from ordercast.membership import Membership
 from ordercast.planning.classes import classes
 from ordercast.planning.planners import plan_forest
@@ -97,12 +98,12 @@ def sources(scenario: Scenario) -> list[SiteId]:
     return sorted(inside + outside)
 
 
-def run(scenario: Scenario, trace: Trace | None = None, *, keep: bool = True) -> Verdict:
+def run(scenario: Scenario, trace: Trace | None = None, *, keep: bool = True, film: Film | None = None) -> Verdict:
     """Run a scenario to quiescence and judge it while it goes on; without `keep` memory is bounded."""
     deployment = deploy(scenario)
     groups = deployment.groups
     durable = any(not crash.pause for crash in scenario.crashes)
-    world = World(deployment, scenario.seed, scenario.network, scenario.tick, trace, durable, keep)
+    world = World(deployment, scenario.seed, scenario.network, scenario.tick, trace, durable, keep, film)
     orders = WORKLOADS[scenario.workload](world.chance, groups, scenario.messages, scenario.span)
     world.feed(orders, answer(groups) if scenario.workload == "requests" else None)
     for crash in scenario.crashes:

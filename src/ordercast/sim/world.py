@@ -14,6 +14,7 @@ import msgspec
 from ordercast.core.effects import Deliver, Effect, Held, Send
 from ordercast.core.events import Control, Envelope, Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import Machine
+from ordercast.film import Film, Flight, Mark
 from ordercast.protocols.deployment import Deployment
 from ordercast.sim.network import Network
 from ordercast.sim.workload import Order, Reply
@@ -75,10 +76,11 @@ class World:
         trace: Trace | None = None,
         durable: bool = False,
         keep: bool = True,
+        film: Film | None = None,
     ) -> None:
         self.deployment, self.network, self.tick_every = deployment, network or Network(), tick
         self.chance = random.Random(seed)
-        self.trace, self.keep = trace, keep
+        self.trace, self.keep, self.film = trace, keep, film
         self.watch = Watch(deployment.groups.members, deployment.promises)
         self.machines: dict[SiteId, Machine] = {site: deployment.machine(site) for site in deployment.sites}
         self.outcome = Outcome(load=dict.fromkeys(self.machines, 0))
@@ -167,6 +169,8 @@ class World:
         number = self.machines[site].sent
         self.outcome.sends += 1
         self.watch.sent(site, number, event.groups)
+        if self.film is not None:
+            self.film.happens(Mark(site, self.now, "multicast", f"{site}:{number} {'+'.join(event.groups)}"))
         if self.keep:
             order_class, epoch = self.deployment.groups.class_of(event.groups[0]), self.deployment.groups.epoch
             envelope = Envelope(order_class, epoch, event.groups, site, 1, number, event.body)
@@ -192,6 +196,8 @@ class World:
             self.outcome.deliveries.append(Delivery(site, envelope, stamp, self.now))
         if self.trace:
             self.trace(f"{self.now:g} {site} delivers {envelope.msg_id}")
+        if self.film is not None:
+            self.film.happens(Mark(site, self.now, "deliver", envelope.msg_id))
         if self._reply is not None and (groups := self._reply(site, envelope)):
             self._push(self.now, MULTICAST, site, Multicast(groups, b"reply"))
 
@@ -208,6 +214,9 @@ class World:
                 outcome.messages += 1
                 if network.processing:
                     departs = self._free[sender] = max(departs, self._free.get(sender, 0.0)) + network.processing
+        if self.film is not None:
+            self._fly(sender, to, message, departs)
+            return
         if network.plain:
             self._order += 1
             self._pending += 1
@@ -215,6 +224,16 @@ class World:
             return
         for delay in network.delays(self.chance, sender, to, self.now):
             self._push(departs + delay, ARRIVE, to, Received(sender, message))
+
+    def _fly(self, sender: SiteId, to: SiteId, message: Message, departs: float) -> None:
+        """Send, and film it."""
+        assert self.film is not None
+        delays = self.network.delays(self.chance, sender, to, self.now)
+        for delay in delays:
+            self._push(departs + delay, ARRIVE, to, Received(sender, message))
+        for delay in delays or [self.network.latency]:
+            lost = not delays or to in self._down
+            self.film.flies(flight_of(sender, to, message, departs, departs + delay, lost=lost))
 
     def _broadcast(self, message: Message, on_network: dict[Message, float]) -> float:
         """One transmission reaches all who are sent this message; return when it leaves for them."""
@@ -255,6 +274,8 @@ class World:
                 self._down.add(site)
             if self.trace:
                 self.trace(f"{self.now:g} {site} {'pauses' if crash.pause else 'crashes'}")
+            if self.film is not None and not crash.pause:
+                self.film.happens(Mark(site, self.now, "crash"))
             if crash.back is not None:
                 self._push(crash.back, FAULT, site, crash)
 
@@ -271,3 +292,17 @@ class World:
             self._push(self.now + self.tick_every, TICK, "", None)
         if self.trace:
             self.trace(f"{self.now:g} {site} is back, {len(self.logs[site])} events replayed")
+        if self.film is not None:
+            self.film.happens(Mark(site, self.now, "back"))
+
+
+def flight_of(
+    sender: SiteId, to: SiteId, message: Message, departs: float, arrives: float, *, lost: bool = False
+) -> Flight:
+    """Return a message as a picture shows it."""
+    inner: Message = getattr(message, "message", message)
+    envelope: Envelope | None = getattr(inner, "envelope", None)
+    if isinstance(message, Control):
+        return Flight(sender, to, departs, arrives, str(message), lost=lost)
+    name = envelope.msg_id if envelope is not None else str(inner)
+    return Flight(sender, to, departs, arrives, f"{type(inner).__name__} {name}" if envelope else name, name, lost)
