@@ -3,18 +3,12 @@
 A mutant is a replacement of source text, compiled into a module of its own, so the code under test stays untouched.
 """
 
-import importlib
-import sys
-import types
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 
 from ordercast import errors
-from ordercast.protocols import deployment
 from ordercast.sim.scenario import run
 from ordercast.testing.campaign import MIXES, scenario
+from tests.planted import planted
 
 P, E, T = "protocols.propagation", "core.edges", "protocols.two_phase"
 L, S, Q = "protocols.lamport", "protocols.swap", "protocols.sequencing"
@@ -68,43 +62,11 @@ MUTANTS: list[tuple[str, str, str, str, tuple[str, bool]]] = [
 ]  # fmt: skip
 
 
-@contextmanager
-def planted(module_name: str, text: str, replacement: str) -> Iterator[None]:
-    """Run with one line of one module replaced; everything that is built from it is built anew."""
-    names = ["ordercast.core.edges", "ordercast.core.contexts", *(f"ordercast.protocols.{n}" for n in ("propagation", "two_phase", "lamport", "swap", "arrow", "combining", "hybrid", "counting", "sequencing", "deployment"))]  # fmt: skip
-    kept = {name: sys.modules[name] for name in names}
-    target = f"ordercast.{module_name}"
-    original = importlib.util.find_spec(target)
-    assert original is not None and original.origin is not None
-    with open(original.origin, encoding="utf-8") as file:  # noqa: PTH123
-        source = file.read()
-    assert source.count(text) == 1, f"{text!r} occurs {source.count(text)} times in {module_name}"
-    machines = dict(deployment.MACHINES)
-    try:
-        for name in names:
-            module = types.ModuleType(name)
-            spec = importlib.util.find_spec(name)
-            assert spec is not None and spec.origin is not None
-            module.__file__, module.__package__ = spec.origin, name.rpartition(".")[0]
-            sys.modules[name] = module
-            with open(spec.origin, encoding="utf-8") as file:  # noqa: PTH123
-                code = file.read()
-            exec(
-                compile(code.replace(text, replacement) if name == target else code, spec.origin, "exec"),
-                module.__dict__,
-            )
-        deployment.MACHINES.update(sys.modules["ordercast.protocols.deployment"].MACHINES)
-        yield
-    finally:
-        sys.modules.update(kept)
-        deployment.MACHINES.update(machines)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant[0])
 def test_planted_bugs_are_caught(mutant: tuple[str, str, str, str, tuple[str, bool]]) -> None:
     _, module, text, replacement, kind = mutant
-    with planted(module, text, replacement):
+    with planted(module, (text, replacement)):
         for seed in range(200):
             for mix in MIXES:
                 try:

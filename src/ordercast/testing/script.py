@@ -7,7 +7,8 @@ A file is a list of steps separated by blank lines. `run_file` returns the file 
     tree b->a b->f a->c                                            draw the trees of the same membership by hand
     reroute GROUP a->b b->c                                        send one group another way
     judge                                                          ask the judge
-    deploy PROTOCOL [causal] [classes=s2] alpha=a,b x y            machines for the groups, and sources in no group
+    deploy PROTOCOL [causal] [alone] [classes=s2] alpha=a,b x y    machines for the groups, and sources in no group;
+                                                                   over the plan there is, or one of its own
     multicast x alpha [beta]                                       an application sends
     carry x->c c->d                                                the next message of each link arrives (`all`)
     drop x->c                                                      the next message of a link is lost
@@ -159,10 +160,14 @@ class Script:
 
     def _deploy(self, words: list[str]) -> Iterator[str]:
         protocol, *rest = words
-        outsiders = [word for word in rest if "=" not in word and word != "causal"]
+        outsiders = [word for word in rest if "=" not in word and word not in ("causal", "alone")]
         self._read([word for word in rest if "=" in word])
         causal = "causal" in rest
-        scenario = Scenario(self.membership, protocol, class_rule=self.rule, causal=causal, senders=0)
+        alone = "alone" in rest
+        rule = self.rule
+        scenario = Scenario(
+            self.membership, protocol, class_rule=rule, causal=causal, groups_alone=alone, senders=0, plan=self.plan
+        )
         deployment = deploy(scenario)
         sources = tuple(sorted({*outsiders, *self.membership.sites}))
         deployment = replace(deployment, groups=msgspec.structs.replace(deployment.groups, sources=sources))

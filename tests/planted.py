@@ -1,0 +1,44 @@
+"""Machines with other lines in them: planted bugs, and the papers' rules as printed."""
+
+import importlib.util
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ordercast.protocols import deployment
+
+PROTOCOLS = ["propagation", "two_phase", "lamport", "swap", "arrow", "combining", "hybrid", "counting", "sequencing"]
+PROTOCOLS += ["deployment"]
+NAMES = ["ordercast.core.edges", "ordercast.core.contexts", *(f"ordercast.protocols.{name}" for name in PROTOCOLS)]
+
+
+@contextmanager
+def planted(module_name: str, *replacements: tuple[str, str]) -> Iterator[None]:
+    """Run with lines of one module replaced; everything that is built from it is built anew."""
+    kept = {name: sys.modules[name] for name in NAMES}
+    machines = dict(deployment.MACHINES)
+    try:
+        for name in NAMES:
+            path = _origin(name)
+            code = Path(path).read_text("utf-8")
+            if name == f"ordercast.{module_name}":
+                for text, replacement in replacements:
+                    assert code.count(text) == 1, f"{text!r} occurs {code.count(text)} times in {module_name}"
+                    code = code.replace(text, replacement)
+            module = types.ModuleType(name)
+            module.__file__, module.__package__ = path, name.rpartition(".")[0]
+            sys.modules[name] = module
+            exec(compile(code, path, "exec"), module.__dict__)
+        deployment.MACHINES.update(sys.modules["ordercast.protocols.deployment"].MACHINES)
+        yield
+    finally:
+        sys.modules.update(kept)
+        deployment.MACHINES.update(machines)
+
+
+def _origin(name: str) -> str:
+    spec = importlib.util.find_spec(name)
+    assert spec is not None and spec.origin is not None
+    return spec.origin
