@@ -14,13 +14,17 @@ PROTOCOLS += ["deployment"]
 NAMES = ["ordercast.core.edges", "ordercast.core.contexts", *(f"ordercast.protocols.{name}" for name in PROTOCOLS)]
 
 
+PLANNERS = [f"ordercast.planning.{name}" for name in ("forest", "propagation_graph", "metagroup_tree", "central")]
+
+
 @contextmanager
 def planted(module_name: str, *replacements: tuple[str, str]) -> Iterator[None]:
     """Run with lines of one module replaced; everything that is built from it is built anew."""
-    kept = {name: sys.modules[name] for name in NAMES}
+    names = PLANNERS if module_name.startswith("planning") else NAMES
+    kept = {name: importlib.import_module(name) for name in names}
     machines = dict(deployment.MACHINES)
     try:
-        for name in NAMES:
+        for name in names:
             path = _origin(name)
             code = Path(path).read_text("utf-8")
             if name == f"ordercast.{module_name}":
@@ -31,7 +35,7 @@ def planted(module_name: str, *replacements: tuple[str, str]) -> Iterator[None]:
             module.__file__, module.__package__ = path, name.rpartition(".")[0]
             sys.modules[name] = module
             exec(compile(code, path, "exec"), module.__dict__)
-        deployment.MACHINES.update(sys.modules["ordercast.protocols.deployment"].MACHINES)
+        deployment.MACHINES.update(sys.modules[deployment.__name__].MACHINES)
         yield
     finally:
         sys.modules.update(kept)

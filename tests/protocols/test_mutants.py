@@ -3,16 +3,23 @@
 A mutant is a replacement of source text, compiled into a module of its own, so the code under test stays untouched.
 """
 
+import sys
+
 import pytest
 
-from ordercast import errors
+from ordercast import ClassRule, Level, errors
+from ordercast.planning.classes import class_labels
 from ordercast.sim.scenario import run
 from ordercast.testing.campaign import MIXES, scenario
+from ordercast.verify.plans import judge
+from tests.planning import families
 from tests.planted import planted
 
 P, E, T = "protocols.propagation", "core.edges", "protocols.two_phase"
 L, S, Q = "protocols.lamport", "protocols.swap", "protocols.sequencing"
 A, C = "protocols.arrow", "protocols.combining"
+G, M, F = "planning.propagation_graph", "planning.metagroup_tree", "planning.forest"
+MAKER = {"literal_greedy": "propagation_graph", "metagroup": "metagroup_tree", "central": "central"}
 
 # name, module, text, replacement, machine it is run in
 MUTANTS: list[tuple[str, str, str, str, tuple[str, bool]]] = [
@@ -78,5 +85,38 @@ def test_planted_bugs_are_caught(mutant: tuple[str, str, str, str, tuple[str, bo
     pytest.fail("survived 200 seeds")
 
 
+# name, module, text, replacement, the function that plans
+PLANNER_MUTANTS: list[tuple[str, str, str, str, str]] = [
+    ("all intersecters are leaves", G, "for leaf in intersecters - in_partition:", "for leaf in intersecters:", "literal_greedy"),
+    ("leaves are not placed", G, "self.parent[leaf] = subroot\n", "pass\n", "literal_greedy"),
+    ("subtrees hang nowhere", G, "self.parent[child] = subroot\n", "pass\n", "literal_greedy"),
+    ("groups enter at the child", G, "self.entry[g] = subroot\n", "self.entry[g] = min(self.members[g])\n", "literal_greedy"),
+    ("the primary meta-group is the last", M, "if self.primary[group] < 0:", "if True:", "metagroup"),
+    ("the subsumed are roots", M, "self.parent[other], self.marked[other] = meta, True", "self.parent[other], self.marked[other] = -1, True", "metagroup"),
+    ("meta-groups hang nowhere", M, "metas[above].primary if above >= 0 else -1", "-1", "metagroup"),
+    ("a centre of another class", "planning.central", "(np.arange(len(degree)), -degree, graph.node_class)", "(np.arange(len(degree)), -degree)", "central"),
+    ("extra nodes are not told", F, "np.setdiff1d(reached, members)", "members[:0]", "metagroup"),
+    ("the entry's own message is not counted", F, "int(self._sizes[0][-1]) + len(self.entry)", "int(self._sizes[0][-1])", "central"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mutant", PLANNER_MUTANTS, ids=lambda mutant: mutant[0])
+def test_planted_bugs_in_planners_are_caught(mutant: tuple[str, str, str, str, str]) -> None:
+    """By the judge of plans, which knows membership and edges only."""
+    _, module, text, replacement, planner = mutant
+    with planted(module, (text, replacement)):
+        forests, makers = (sys.modules[f"ordercast.planning.{name}"] for name in ("forest", MAKER[planner]))
+        for seed in range(200):
+            family = families.uniform(8, 10, 2, seed) if seed % 2 else families.uniform(12, 8, 3, seed)
+            graph = forests.ClassGraph.of(family, class_labels(family, ClassRule.BLOCKS))
+            try:
+                verdict = judge(getattr(makers, planner)(graph).plan(planner, Level.ACYCLIC), family.as_dict())
+            except (KeyError, AssertionError, IndexError, ValueError):
+                return
+            if not verdict.ok or not verdict.findings["cost"].ok:
+                return
+    pytest.fail("survived 200 seeds")
+
+
 def test_the_list_is_long_enough() -> None:
-    assert len(MUTANTS) >= 25
+    assert len(MUTANTS) + len(PLANNER_MUTANTS) >= 25
