@@ -36,6 +36,10 @@ record: setup  ## rewrite the expected half of tests/cases
 bench: setup  ## run the benchmarks and rewrite their tables in benchmarks/RESULTS.md
 	@$(PYTHON) benchmarks/plan_quality.py
 	@$(PYTHON) benchmarks/plan_speed.py
+	@$(PYTHON) benchmarks/protocol_costs.py
+	@$(PYTHON) benchmarks/swap_latency.py
+	@$(PYTHON) benchmarks/sim_speed.py
+	@$(PYTHON) benchmarks/exploration.py
 
 lock: setup  ## pin again: newest versions that fit pyproject.toml and requirements/dev.in
 	@uv=$$(command -v uv || echo .bootstrap/bin/uv); $$uv pip compile --quiet --universal --generate-hashes \

@@ -4,9 +4,16 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as with_
+
+from ordercast import ClassRule, Membership
+from ordercast.pictures.spacetime import draw_spacetime
+from ordercast.sim.explorer import Case, Explorer
+from ordercast.sim.scenario import Scenario, deploy
 
 BANK = Path("bank.toml")
 
@@ -229,3 +236,25 @@ def test_explore_tries_everything(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert result["complete"]
     assert result["states"] > 50
+
+
+@pytest.mark.slow
+def test_simulate_draws_a_space_time_diagram(folder: Path) -> None:
+    done = ordercast("simulate", BANK, "--messages", "4", "--crash", "main-1@1:9", "--picture", "run.svg", cwd=folder)
+
+    assert done.returncode == 0, done.stderr
+    drawn = (folder / "run.svg").read_text("utf-8")
+    assert "main-1" in drawn and "Propagate" in drawn and "crash" not in done.stderr
+
+
+def test_a_violation_is_filmed(tmp_path: Path) -> None:
+    """KIN's S2 on a ring of three groups breaks the serial order: the shortest way there, as a picture."""
+    ring = Membership.of({"G": "pq", "H": "qr", "I": "pr"})
+    deployment = deploy(Scenario(ring, "sequencer", class_rule=ClassRule.S2, senders=0))
+    deployment = replace(deployment, groups=with_(deployment.groups, sources=("x", "y", "z")))
+    explored = Explorer(Case(deployment, (("x", ("G",)), ("y", ("H",)), ("z", ("I",))))).run()
+
+    assert explored.film is not None
+    assert len(explored.trace) == len(explored.film.flights) + 4  # three multicasts and a tick; all else is a message
+    draw_spacetime(explored.film, tmp_path / "broken.png", "acyclic broken")
+    assert (tmp_path / "broken.png").read_bytes().startswith(b"\x89PNG")
