@@ -4,6 +4,9 @@ An edge is a sender, a receiver and a stream; streams keep traffic apart that mu
 The receiver takes numbers in order, parks what is early, drops what it had, and asks again for what is missing. The
 sender keeps what is not acknowledged. A null message tells the last number sent, so that the loss of the last message
 is noticed too. Acknowledgements are cumulative and wait for a tick; so do nulls.
+
+With `subtree`, a number is acknowledged only when everything that was sent on because of it is acknowledged (`owe`): an
+acknowledgement then says that the whole subtree below has the message, and a source knows what is safe.
 """
 
 from collections.abc import Callable
@@ -17,6 +20,7 @@ EARLY_AT_MOST = 100_000  # numbers further ahead than this are a fault of the pe
 RESEND_AT_MOST = 256  # envelopes per request; the rest is asked for when these are there
 
 
+Key = tuple[SiteId, int]
 Originate = Callable[[Multicast, list[Effect]], None]
 Take = Callable[[SiteId, Message, list[Effect]], None]
 
@@ -64,17 +68,19 @@ class Ack(Control, frozen=True, gc=False):
 
 
 class _Out:
-    __slots__ = ("acked", "kept", "sent", "told")
+    __slots__ = ("acked", "because", "kept", "sent", "since", "told")
 
     def __init__(self) -> None:
         self.sent = 0  # the number given last
         self.acked = 0
         self.told = 0  # the number given last when a tick last looked
+        self.since = 0.0  # when a tick last saw something new
         self.kept: dict[int, Carry] = {}  # not yet acknowledged
+        self.because: dict[int, tuple[Key, int]] = {}  # with `subtree`: the number of an incoming edge behind a number
 
 
 class _In:
-    __slots__ = ("asked", "early", "expected", "fresh", "since")
+    __slots__ = ("asked", "early", "expected", "fresh", "owed", "settled", "since")
 
     def __init__(self) -> None:
         self.expected = 1
@@ -82,15 +88,15 @@ class _In:
         self.since = 0.0
         self.asked = False  # since the last tick
         self.fresh = False  # something to acknowledge
-
-
-Key = tuple[SiteId, int]
+        self.settled = 0  # what may be acknowledged
+        self.owed: dict[int, int] = {}  # how many acknowledgements a number waits for
 
 
 class Edges:
-    """All edges of one site."""
+    """All edges of one site; nulls are sent when nothing was acknowledged for `patience`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, subtree: bool = False, patience: float = 0.0) -> None:
+        self.subtree, self.patience = subtree, patience
         self.now = 0.0
         self._out: dict[Key, _Out] = {}
         self._in: dict[Key, _In] = {}
@@ -130,11 +136,15 @@ class Edges:
         if carry.number == edge.expected:
             edge.expected += 1
             if not edge.early:
+                if not self.subtree:
+                    edge.settled = carry.number
                 return [carry.message]
             ready = [carry.message]
             while edge.expected in edge.early:  # a loop, not a recursion per parked message (errata 5)
                 ready.append(edge.early.pop(edge.expected))
                 edge.expected += 1
+            if not self.subtree:
+                edge.settled = edge.expected - 1
             return ready
         if carry.number < edge.expected:  # a duplicate must not sit at the head of the queue (errata 5)
             return []
@@ -145,6 +155,34 @@ class Edges:
         edge.early[carry.number] = carry.message
         self._ask(sender, carry.stream, edge, carry.number - 1, effects)
         return []
+
+    def expected(self, key: Key) -> int:
+        """Return the number that an edge waits for."""
+        return self._in[key].expected
+
+    def owe(self, key: Key, number: int, sent: list[tuple[SiteId, int]]) -> list[int]:
+        """With `subtree`: this number settles when what was just sent to these edges is acknowledged.
+
+        Returns the numbers of the edge that are settled now, in order.
+        """
+        edge = self._in.get(key)
+        if edge is None:
+            edge = self._in[key] = _In()
+        edge.owed[number] = len(sent)
+        for to, stream in sent:
+            out = self._out[to, stream]
+            out.because[out.sent] = (key, number)
+        return self._settle(edge)
+
+    @staticmethod
+    def _settle(edge: _In) -> list[int]:
+        settled = []
+        while edge.owed.get(edge.settled + 1) == 0:
+            edge.settled += 1
+            del edge.owed[edge.settled]
+            settled.append(edge.settled)
+            edge.fresh = True
+        return settled
 
     def _ask(self, sender: SiteId, stream: int, edge: _In, last: int, effects: list[Effect]) -> None:
         if not edge.asked:
@@ -159,7 +197,13 @@ class Edges:
                 out = self._known(sender, stream, upto)
                 for number in range(out.acked + 1, upto + 1):
                     del out.kept[number]
-                out.acked = max(out.acked, upto)
+                    if out.because:
+                        key, behind = out.because.pop(number)
+                        edge = self._in[key]
+                        edge.owed[behind] -= 1
+                        self._settle(edge)
+                if upto > out.acked:
+                    out.acked, out.since = upto, self.now
             case Resend(stream, first, last):
                 out = self._known(sender, stream, last)
                 effects += [Send(sender, out.kept[n]) for n in range(first, last + 1) if n in out.kept]
@@ -187,13 +231,32 @@ class Edges:
             edge.asked = False
             if edge.fresh:
                 edge.fresh = False
-                effects.append(Send(sender, Ack(stream, edge.expected - 1)))
+                if sender:
+                    effects.append(Send(sender, Ack(stream, edge.settled)))
         for (to, stream), out in self._out.items():
             if out.kept:
-                if out.told == out.sent:  # nothing new for a whole tick, and still not acknowledged
+                if out.told == out.sent and now - out.since >= self.patience:  # nothing new, and not acknowledged
                     effects.append(Send(to, Null(stream, out.sent)))
-                out.told = out.sent
+                    out.since = now
+                elif out.told != out.sent:
+                    out.told, out.since = out.sent, now
         return effects
+
+    def resume(self, peer: SiteId) -> list[Effect]:
+        """A link is there again: tell the peer the last number of every edge to it, so that it can ask."""
+        return [
+            Send(peer, Null(stream, out.sent)) for (to, stream), out in self._out.items() if to == peer and out.kept
+        ]
+
+    def settled(self, key: Key) -> int:
+        """With `subtree`: up to which number everything that came over an edge is safe."""
+        edge = self._in.get(key)
+        return edge.settled if edge is not None else 0
+
+    def acked(self, key: Key) -> int:
+        """Up to which number an edge was acknowledged."""
+        out = self._out.get(key)
+        return out.acked if out is not None else 0
 
     def held(self) -> list[Held]:
         """What is parked here."""

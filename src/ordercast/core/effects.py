@@ -40,7 +40,26 @@ class Deliver(msgspec.Struct, frozen=True, gc=False):
         return f"deliver {self.envelope.msg_id}"
 
 
-Effect = Append | Send | Deliver
+class Placed(msgspec.Struct, frozen=True, gc=False):
+    """This site's message of that number has its place in the order; where the machine gives receipts."""
+
+    number: int
+    stamp: bytes
+
+    def __str__(self) -> str:
+        return f"placed {self.number}"
+
+
+class Safe(msgspec.Struct, frozen=True, gc=False):
+    """Every member has this site's message of that number, durably; where the machine gives receipts."""
+
+    number: int
+
+    def __str__(self) -> str:
+        return f"safe {self.number}"
+
+
+Effect = Append | Send | Deliver | Placed | Safe
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):

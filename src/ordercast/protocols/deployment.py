@@ -31,6 +31,9 @@ class Deployment:
     level: str = "acyclic"
     """What the classes are right for: `total` or `acyclic`."""
     causal: bool = False
+    receipts: bool = False
+    """Sources learn of the place and the safety of their messages (propagation only; for live sites)."""
+    patience: float = 0.0
 
     @cached_property
     def routes(self) -> Routes:
@@ -86,6 +89,11 @@ def _hybrid(deployment: Deployment) -> Promise:
     return frozenset({"fifo", "causal"}) if deployment.causal and alone else _with_level(deployment)
 
 
+def _propagation(deployment: Deployment, me: SiteId) -> Machine:
+    d = deployment
+    return Propagation(me, d.routes, causal=d.causal, receipts=d.receipts, patience=d.patience)
+
+
 def _arrow(me: SiteId, trees: SpanningTrees, order_class: int) -> SwapObject:
     return Arrow(me, trees.parent(order_class, me))
 
@@ -95,7 +103,7 @@ def _combining(me: SiteId, trees: SpanningTrees, order_class: int) -> SwapObject
 
 
 MACHINES: dict[str, tuple[Callable[[Deployment, SiteId], Machine], Callable[[Deployment], Promise]]] = {
-    "propagation": (lambda d, me: Propagation(me, d.routes, causal=d.causal), _with_level),
+    "propagation": (_propagation, _with_level),
     "sequencer": (lambda d, me: Sequencing(me, d.groups, d.sequencers, causal=d.causal), _hybrid),
     "arrow": (lambda d, me: SwapMulticast(me, d.groups, d.trees, _arrow), _with_level),
     "combining": (lambda d, me: SwapMulticast(me, d.groups, d.trees, _combining), _with_level),

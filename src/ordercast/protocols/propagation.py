@@ -11,21 +11,25 @@ With `causal`, a message carries what its source had sent and delivered, in all 
 until it has seen (passed on) those of them that are of the same class and pass it (errata 6, 7). That is causal order
 wherever no site is in two classes: so causal deployments use `s1`. Without it a source's messages to different
 groups may be delivered in another order than they were sent.
+
+With `receipts` a source learns of its messages: their place, from the entry (errata 9), and when they are safe, because
+acknowledgements then climb the tree: a site acknowledges what all its children have acknowledged.
 """
 
 from collections import deque
 
 import msgspec
 
-from ordercast.core.edges import Carry, Edges
-from ordercast.core.effects import Append, Deliver, Effect, Held
-from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
+from ordercast.core.edges import Ack, Carry, Edges, Key
+from ordercast.core.effects import Append, Deliver, Effect, Held, Placed, Safe, Send
+from ordercast.core.events import Control, Envelope, Event, Message, Multicast, Received, Tick
 from ordercast.errors import PeerError
 from ordercast.topology import Routes
 from ordercast.types import GroupId, SiteId
 
 Past = tuple[tuple[SiteId, GroupId, int], ...]
 """For a source and a group, the highest number of a message that came before."""
+HERE = ""  # the sender of an edge that is none: messages that enter where they are sent
 
 
 class Propagate(Message, frozen=True, gc=False):
@@ -37,6 +41,16 @@ class Propagate(Message, frozen=True, gc=False):
 
     def __str__(self) -> str:
         return f"Propagate {self.envelope}"
+
+
+class Place(Control, frozen=True, gc=False):
+    """The entry tells the source where its message stands."""
+
+    number: int
+    stamp: bytes
+
+    def __str__(self) -> str:
+        return f"Place {self.number}"
 
 
 class _Tree:
@@ -57,26 +71,39 @@ class _Tree:
 class Propagation:
     """One site's part in message passing along a plan."""
 
-    def __init__(self, me: SiteId, routes: Routes, *, incarnation: int = 1, causal: bool = False) -> None:
-        self.me, self.routes, self.incarnation, self.causal = me, routes, incarnation, causal
-        self.edges = Edges()
+    def __init__(
+        self,
+        me: SiteId,
+        routes: Routes,
+        *,
+        incarnation: int = 1,
+        causal: bool = False,
+        receipts: bool = False,
+        patience: float = 0.0,
+    ) -> None:
+        self.me, self.routes, self.incarnation, self.causal, self.receipts = me, routes, incarnation, causal, receipts
+        self.edges = Edges(subtree=receipts, patience=patience)
         self.sent = 0
+        self.local: dict[int, int] = {}  # messages that entered where they were sent, per stream
         self.of_class: dict[int, _Tree] = {}
         self.seen: dict[tuple[SiteId, GroupId], int] = {}
         self.past: dict[tuple[SiteId, GroupId], int] = {}
-        self.waiting: dict[tuple[SiteId, int], deque[tuple[Propagate, float]]] = {}
+        self.waiting: dict[Key, deque[tuple[Propagate, float, int]]] = {}
+        self.unsafe: dict[Key, deque[tuple[int, int]]] = {}  # own messages: (number on the edge, number), per edge
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
         if isinstance(event, Received):
             message = event.message
             if type(message) is not Carry:
-                return self.edges.control(event.sender, message)
+                return self._control(event.sender, message)
             effects: list[Effect] = [Append(event)]
-            for inner in self.edges.receive(event.sender, message, effects):
+            key = (event.sender, message.stream)
+            ready = self.edges.receive(event.sender, message, effects)
+            for number, inner in enumerate(ready, self.edges.expected(key) - len(ready)):
                 if type(inner) is not Propagate:
                     raise PeerError(f"{event.sender} sent what is not for propagation: {inner}")
-                self._arrive((event.sender, message.stream), inner, effects)
+                self._arrive(key, inner, number, effects)
             return effects
         if isinstance(event, Multicast):
             effects = [Append(event)]
@@ -84,6 +111,21 @@ class Propagation:
             return effects
         assert isinstance(event, Tick)
         return self.edges.tick(event.now)
+
+    def _control(self, sender: SiteId, message: Message) -> list[Effect]:
+        if type(message) is Place:
+            return [Placed(message.number, message.stamp)] if self.receipts else []
+        effects = self.edges.control(sender, message)
+        if self.receipts and type(message) is Ack:
+            self._safe(effects)
+        return effects
+
+    def _safe(self, effects: list[Effect]) -> None:
+        """Tell which of this site's messages are safe: acknowledged by their entry, or settled when it is this site."""
+        for key, numbers in self.unsafe.items():
+            upto = self.edges.settled(key) if not key[0] else self.edges.acked(key)
+            while numbers and numbers[0][0] <= upto:
+                effects.append(Safe(numbers.popleft()[1]))
 
     def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
         """`originate_message`: hand it to the primary destination, which may be this site."""
@@ -99,17 +141,30 @@ class Propagation:
                 self.past[self.me, group] = self.sent
         message = Propagate(envelope, b"", past)
         stream = 2 * order_class
+        key = (HERE if entry == self.me else entry, stream)
+        at = self.local.get(stream, 0) + 1
+        if self.receipts:
+            own = self.unsafe.setdefault(key, deque())
         if entry == self.me:
-            self._arrive((self.me, stream), message, effects)
+            self.local[stream] = at
+            if self.receipts:
+                own.append((at, self.sent))
+            self._arrive(key, message, at, effects)
+            if self.receipts:
+                self._safe(effects)
         else:
-            effects.append(self.edges.send(entry, stream, message))
+            send = self.edges.send(entry, stream, message)
+            if self.receipts:
+                assert isinstance(send.message, Carry)
+                own.append((send.message.number, self.sent))
+            effects.append(send)
 
-    def _arrive(self, stream: tuple[SiteId, int], message: Propagate, effects: list[Effect]) -> None:
+    def _arrive(self, key: Key, message: Propagate, number: int, effects: list[Effect]) -> None:
         """Pass on now, or behind what its stream already holds back."""
         if not self.causal:
-            self._pass_on(message, effects)
+            self._pass_on(key, message, number, effects)
             return
-        self.waiting.setdefault(stream, deque()).append((message, self.edges.now))
+        self.waiting.setdefault(key, deque()).append((message, self.edges.now, number))
         self._release(effects)
 
     def _release(self, effects: list[Effect]) -> None:
@@ -117,9 +172,10 @@ class Propagation:
         moved = True
         while moved:
             moved = False
-            for _, queue in sorted(self.waiting.items()):
+            for key, queue in sorted(self.waiting.items()):
                 while queue and self._missing(queue[0][0]) is None:
-                    self._pass_on(queue.popleft()[0], effects)
+                    message, _, number = queue.popleft()
+                    self._pass_on(key, message, number, effects)
                     moved = True
 
     def _missing(self, message: Propagate) -> tuple[SiteId, GroupId, int] | None:
@@ -134,7 +190,7 @@ class Propagation:
         route = self.routes.plan.groups[group]
         return self.me == route.entry or self.me in route.members or self.me in route.extra
 
-    def _pass_on(self, message: Propagate, effects: list[Effect]) -> None:
+    def _pass_on(self, key: Key, message: Propagate, number: int, effects: list[Effect]) -> None:
         """`send_message` and `queue_for_delivery`; messages are values, so no counter is confused (errata 4)."""
         envelope = message.envelope
         order_class = envelope.order_class
@@ -146,6 +202,8 @@ class Propagation:
             tree.above = message.stamp
         elif self.routes.entry(envelope.groups) == self.me:
             message = msgspec.structs.replace(message, stamp=tree.next_stamp())
+            if self.receipts:
+                self._tell_place(envelope, message.stamp, effects)
         else:
             raise PeerError(f"{envelope.source} sent {envelope} here, where it does not enter")
         if self.causal:
@@ -155,8 +213,17 @@ class Propagation:
             effects.append(Deliver(envelope, message.stamp))
             if self.causal:
                 self._remember(message)
-        for child in self.routes.children(self.me, envelope.groups):
+        children = self.routes.children(self.me, envelope.groups)
+        for child in children:
             effects.append(self.edges.send(child, 2 * order_class + 1, message))
+        if self.receipts:
+            self.edges.owe(key, number, [(child, 2 * order_class + 1) for child in children])
+
+    def _tell_place(self, envelope: Envelope, stamp: bytes, effects: list[Effect]) -> None:
+        if envelope.source == self.me:
+            effects.append(Placed(envelope.number, stamp))
+        else:
+            effects.append(Send(envelope.source, Place(envelope.number, stamp)))
 
     def _remember(self, message: Propagate) -> None:
         """Add a delivered message and its past to what the next one of this site comes after."""
@@ -170,7 +237,7 @@ class Propagation:
         late = []
         for queue in self.waiting.values():
             missing = self._missing(queue[0][0]) if queue else None
-            for message, since in queue:
+            for message, since, _ in queue:
                 late.append(Held(str(message.envelope), f"{missing} comes before it and was not seen", since))
         return self.edges.held() + late
 

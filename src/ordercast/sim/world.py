@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from ordercast.core.effects import Deliver, Effect, Held, Send
+from ordercast.core.effects import Append, Deliver, Effect, Held, Send
 from ordercast.core.events import Control, Envelope, Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import Machine
 from ordercast.film import Film, Flight, Mark
@@ -81,6 +81,7 @@ class World:
         self.deployment, self.network, self.tick_every = deployment, network or Network(), tick
         self.chance = random.Random(seed)
         self.trace, self.keep, self.film = trace, keep, film
+        self.receipt: Callable[[SiteId, Effect], None] | None = None  # told of every place and safety
         self.watch = Watch(deployment.groups.members, deployment.promises)
         self.machines: dict[SiteId, Machine] = {site: deployment.machine(site) for site in deployment.sites}
         self.outcome = Outcome(load=dict.fromkeys(self.machines, 0))
@@ -185,8 +186,11 @@ class World:
                 self._send(site, effect.to, effect.message, on_network)  # type: ignore[union-attr]
             elif kind is Deliver:
                 self._deliver(site, effect.envelope, effect.stamp)  # type: ignore[union-attr]
-            elif self.logs is not None:
-                self.logs[site].append(effect.event)  # type: ignore[union-attr]
+            elif kind is Append:
+                if self.logs is not None:
+                    self.logs[site].append(effect.event)  # type: ignore[union-attr]
+            elif self.receipt is not None:
+                self.receipt(site, effect)
 
     def _deliver(self, site: SiteId, envelope: Envelope, stamp: bytes) -> None:
         self.outcome.delivered += 1

@@ -138,6 +138,11 @@ class Watch:
                 if log:
                     ready.append((self._open[log[0]], log[0]))
 
+    def missing(self, source: SiteId, number: int) -> set[SiteId]:
+        """Where a message is still to be delivered."""
+        message = self._open.get((source, number))
+        return message.missing if message is not None else set()
+
     def remains(self) -> Record:
         """What was not retired, as a record for the judges of `verify.deliveries`."""
         sends = {_name(key): Sent(m.groups, key[0], key[1]) for key, m in self._open.items()}

@@ -1,0 +1,39 @@
+"""Receipts of propagation: every message is placed and, in the end, safe; and never called safe too early."""
+
+import dataclasses
+
+import pytest
+
+from ordercast.core.effects import Effect, Safe
+from ordercast.sim.scenario import deploy, judge
+from ordercast.sim.workload import WORKLOADS, answer
+from ordercast.sim.world import World
+from ordercast.testing.campaign import MIXES, scenario
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize("causal", [False, True])
+def test_safe_means_that_every_member_has_it(mix: str, causal: bool) -> None:
+    for seed in range(30):
+        case = scenario(("propagation", causal), mix, seed)
+        deployment = dataclasses.replace(deploy(case), receipts=True)
+        world = World(deployment, seed, case.network, case.tick, durable=any(not c.pause for c in case.crashes))
+        orders = WORKLOADS[case.workload](world.chance, deployment.groups, case.messages, case.span)
+        world.feed(orders, answer(deployment.groups) if case.workload == "requests" else None)
+        for crash in case.crashes:
+            world.crash(crash)
+        safe, early = set(), []
+
+        def receipt(site: str, effect: Effect, world: World = world, safe=safe, early=early) -> None:  # type: ignore[no-untyped-def]
+            if isinstance(effect, Safe):
+                safe.add((site, effect.number))
+                if world.watch.missing(site, effect.number):
+                    early.append((site, effect.number))
+
+        world.receipt = receipt
+        verdict = judge(world, 2 * case.span + case.patience)
+
+        assert verdict.ok, (seed, verdict.findings)
+        assert early == []
+        assert len(safe) == verdict.outcome.sends
