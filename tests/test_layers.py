@@ -16,17 +16,21 @@ MAY_IMPORT = {
     "core": {"types", "errors", "topology", "core"},
     "protocols": {"types", "errors", "topology", "core", "protocols"},
     "sim": ROOT | {"film", "core", "protocols", "planning", "verify", "sim"},
+    "wire": {"types", "errors", "core", "protocols", "wire"},
+    "history": {"types", "errors", "core", "wire", "history"},
+    "runtime": ROOT | {"core", "protocols", "planning", "plans", "runs", "wire", "history", "runtime"},
     "plans": ROOT | {"planning", "verify"},
     "runs": {"types", "errors", "core"},
     "pictures": {"types", "errors", "topology", "film", "pictures"},
     "testing": ROOT | {"core", "protocols", "sim", "planning", "verify", "testing"},
     "cli": ROOT
-    | {"__init__", "film", "core", "protocols", "sim", "planning", "verify", "plans", "runs", "pictures", "cli"},
+    | {"__init__", "film", "core", "protocols", "sim", "planning", "verify", "plans", "runs", "pictures", "cli"}
+    | {"runtime", "history", "wire"},
     "__init__": ROOT | {"planning", "plans", "verify"},
     "__main__": {"cli"},
 }
 IMPURE = {"asyncio", "socket", "random", "threading", "subprocess", "datetime", "tempfile", "os"}
-PURE = {"types", "film", "errors", "topology", "planning", "verify", "core", "protocols", "sim"}
+PURE = {"types", "film", "errors", "topology", "planning", "verify", "core", "protocols", "wire", "sim"}
 
 
 def imported(path: Path) -> set[str]:

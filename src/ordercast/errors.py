@@ -19,3 +19,7 @@ class PlanError(OrdercastError, ValueError):
 
 class PeerError(OrdercastError):
     """A peer sent what the protocol forbids; the runtime drops that link."""
+
+
+class HistoryError(OrdercastError):
+    """Stored records do not check out, or cannot be written; names the file and the record."""

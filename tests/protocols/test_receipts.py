@@ -1,6 +1,7 @@
 """Receipts of propagation: every message is placed and, in the end, safe; and never called safe too early."""
 
 import dataclasses
+from functools import partial
 
 import pytest
 
@@ -9,6 +10,15 @@ from ordercast.sim.scenario import deploy, judge
 from ordercast.sim.workload import WORKLOADS, answer
 from ordercast.sim.world import World
 from ordercast.testing.campaign import MIXES, scenario
+
+Keys = set[tuple[str, int]]
+
+
+def note(world: World, safe: Keys, early: list[tuple[str, int]], site: str, effect: Effect) -> None:
+    if isinstance(effect, Safe):
+        safe.add((site, effect.number))
+        if world.watch.missing(site, effect.number):
+            early.append((site, effect.number))
 
 
 @pytest.mark.slow
@@ -23,15 +33,10 @@ def test_safe_means_that_every_member_has_it(mix: str, causal: bool) -> None:
         world.feed(orders, answer(deployment.groups) if case.workload == "requests" else None)
         for crash in case.crashes:
             world.crash(crash)
-        safe, early = set(), []
+        safe: set[tuple[str, int]] = set()
+        early: list[tuple[str, int]] = []
 
-        def receipt(site: str, effect: Effect, world: World = world, safe=safe, early=early) -> None:  # type: ignore[no-untyped-def]
-            if isinstance(effect, Safe):
-                safe.add((site, effect.number))
-                if world.watch.missing(site, effect.number):
-                    early.append((site, effect.number))
-
-        world.receipt = receipt
+        world.receipt = partial(note, world, safe, early)
         verdict = judge(world, 2 * case.span + case.patience)
 
         assert verdict.ok, (seed, verdict.findings)

@@ -199,9 +199,9 @@ class Edges:
                     del out.kept[number]
                     if out.because:
                         key, behind = out.because.pop(number)
-                        edge = self._in[key]
-                        edge.owed[behind] -= 1
-                        self._settle(edge)
+                        if key in self._in:
+                            self._in[key].owed[behind] -= 1
+                            self._settle(self._in[key])
                 if upto > out.acked:
                     out.acked, out.since = upto, self.now
             case Resend(stream, first, last):
@@ -247,6 +247,16 @@ class Edges:
         return [
             Send(peer, Null(stream, out.sent)) for (to, stream), out in self._out.items() if to == peer and out.kept
         ]
+
+    def forget(self, peer: SiteId) -> None:
+        """The peer has lost everything (it is not durable): begin anew with it; what it still owed is given up."""
+        for key in [key for key in self._in if key[0] == peer]:
+            del self._in[key]
+        for key in [key for key in self._out if key[0] == peer]:
+            for behind, number in self._out.pop(key).because.values():
+                if behind in self._in:
+                    self._in[behind].owed[number] -= 1
+                    self._settle(self._in[behind])
 
     def settled(self, key: Key) -> int:
         """With `subtree`: up to which number everything that came over an edge is safe."""

@@ -28,7 +28,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return f"{self.msg_id} {'+'.join(self.groups)}"
 
 
-class Message(msgspec.Struct, frozen=True, gc=False):
+class Message(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What one machine sends another."""
 
 

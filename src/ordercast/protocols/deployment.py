@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from ordercast.core.machine import Groups, Machine
 from ordercast.errors import InputError
@@ -66,6 +67,21 @@ class Deployment:
         if self.plan is not None:
             sites |= {site for edge in self.plan.edges for site in (edge.parent, edge.child)}
         return sorted(sites)
+
+    def _shared(self) -> list[object]:
+        """What all machines read and none changes."""
+        return [self.groups, self.trees, self.sequencers, *([self.routes] if self.plan is not None else [])]
+
+    def freeze(self, machine: Machine) -> dict[str, Any]:
+        """Return what may change of a machine: with `thaw`, all there is to it."""
+        shared = self._shared()
+        return {k: v for k, v in vars(machine).items() if k != "me" and not any(v is one for one in shared)}
+
+    def thaw(self, me: SiteId, state: dict[str, Any]) -> Machine:
+        """Build a machine with this state."""
+        machine = self.machine(me)
+        vars(machine).update(state)
+        return machine
 
     def machine(self, me: SiteId) -> Machine:
         """Build the machine of one site."""

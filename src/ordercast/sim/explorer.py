@@ -80,10 +80,8 @@ class Explorer:
         self.orders = [[groups for source, groups in case.multicasts if source == site] for site in self.sites]
         self.faults = self.count + self.count**2  # where the faults left stand in a state
         self._fresh = [self.deployment.machine(site) for site in self.sites]
-        shared = [self.deployment.groups, self.deployment.trees, self.deployment.sequencers]
-        shared += [self.deployment.routes] if self.deployment.plan is not None else []
-        first = self._fresh[0]  # what all machines share is never part of a state
-        self._static = {"me"} | {name for name, value in vars(first).items() if any(value is one for one in shared)}
+        changing = self.deployment.freeze(self._fresh[0])  # what all machines share is never part of a state
+        self._static = vars(self._fresh[0]).keys() - changing.keys()
         self._machines: dict[Any, int] = {}  # canonical form -> its number
         self._frozen: list[bytes] = []
         self._idle: list[bool] = []

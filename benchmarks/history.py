@@ -1,0 +1,71 @@
+"""The embedded store of a site: SQLite against LMDB on what a busy site writes: group commits of envelopes, fsynced.
+
+Run: python benchmarks/history.py
+"""
+
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from zlib import crc32
+
+import lmdb
+
+from ordercast.history.disk import DiskHistory
+from results import record, table
+
+
+class LmdbHistory:
+    """As `DiskHistory`, as far as writing and reading go."""
+
+    def __init__(self, folder: Path) -> None:
+        self.env = lmdb.open(str(folder / "lmdb"), map_size=8 * 2**30, sync=True)
+        self.count = 0
+
+    def append(self, records: list[bytes]) -> None:
+        """Write and wait for the disk."""
+        with self.env.begin(write=True) as transaction:
+            for data in records:
+                self.count += 1
+                value = crc32(data).to_bytes(4, "big") + data
+                transaction.put(self.count.to_bytes(8, "big"), value, append=True)
+
+
+def main() -> int:
+    rows: list[list[object]] = []
+    for size, batch in ((150, 1), (5_000, 8), (50_000, 1), (50_000, 8), (50_000, 32)):
+        cells: list[object] = [f"{batch} x {size:,} bytes"]
+        for make in (DiskHistory, LmdbHistory):
+            folder = Path(tempfile.mkdtemp(dir="."))
+            try:
+                history = make(folder)
+                data = [bytes([n % 251]) * size for n in range(batch)]
+                rounds = max(20, min(400, 200_000_000 // (size * batch)))
+                begun, cpu = time.perf_counter(), time.process_time()
+                for _ in range(rounds):
+                    history.append(data)
+                took, spent = time.perf_counter() - begun, time.process_time() - cpu
+                written = rounds * batch
+                cells += [
+                    f"{rounds / took:,.0f}",
+                    f"{written * size / took / 1e6:,.0f}",
+                    f"{1e6 * spent / written:.0f}",
+                ]
+            finally:
+                shutil.rmtree(folder)
+        rows.append(cells)
+        print(cells, flush=True)
+    names = ("commits/s", "MB/s", "CPU µs per record")
+    head = ["a commit", *(f"SQLite {name}" for name in names), *(f"LMDB {name}" for name in names)]
+    told = (
+        "Every commit is on disk when it returns. LMDB takes more small commits, SQLite more bytes; both more than a "
+        "site needs. SQLite is kept: a damaged file is an error it reports, and it comes with Python; LMDB maps the "
+        "file and trusts it: a flipped bit in a page can end the process."
+    )
+    record("History: SQLite against LMDB", "python benchmarks/history.py", [*table(head, rows), "", told])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

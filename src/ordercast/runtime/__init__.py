@@ -1,0 +1,1 @@
+"""Sites for real: asyncio, TCP, a durable history, clients."""

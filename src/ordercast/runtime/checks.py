@@ -1,0 +1,55 @@
+"""What a peer may say: everything that machines take for granted is checked before they see it (errata 62)."""
+
+from ordercast.core.edges import Carry
+from ordercast.core.events import Envelope, Message
+from ordercast.core.machine import Groups
+from ordercast.errors import PeerError
+from ordercast.types import SiteId
+from ordercast.wire import batch
+
+NUMBER_AT_MOST = 2**62
+
+
+class Checker:
+    """Knows the groups; raises PeerError for what no honest peer sends."""
+
+    def __init__(self, groups: Groups) -> None:
+        self.groups = groups
+        self.sources = frozenset(groups.sources)
+        self.streams = 2 * len(groups.classes) + 2
+
+    def check(self, sender: SiteId, message: Message) -> None:
+        """Check one message."""
+        inner: Message = message
+        if type(message) is Carry:
+            inner = message.message
+            if not 0 <= message.stream < self.streams or not 0 < message.number <= NUMBER_AT_MOST:
+                raise PeerError(f"{sender} sent number {message.number} on stream {message.stream}")
+        envelope: Envelope | None = getattr(inner, "envelope", None)
+        if envelope is not None:
+            self._check_envelope(sender, envelope)
+        for name in ("number", "upto", "last", "first", "count", "counted", "amount", "time", "priority", "place"):
+            value = getattr(inner, name, 0)
+            if not 0 <= value <= NUMBER_AT_MOST:
+                raise PeerError(f"{sender} sent {type(inner).__name__} with {name} {value}")
+        for name in ("context", "past", "numbers"):
+            for entry in getattr(inner, name, ()):
+                group, number = entry[-2], entry[-1]
+                if group not in self.groups.members or not 0 <= number <= NUMBER_AT_MOST:
+                    raise PeerError(f"{sender} sent {type(inner).__name__} with {name} {entry}")
+        group = getattr(inner, "group", None)
+        if group is not None and group not in self.groups.members:
+            raise PeerError(f"{sender} speaks of group {group!r}, which is not here")
+
+    def _check_envelope(self, sender: SiteId, envelope: Envelope) -> None:
+        groups = self.groups
+        if not envelope.groups or any(group not in groups.members for group in envelope.groups):
+            raise PeerError(f"{sender} sent {envelope.msg_id} to groups that are not here: {envelope.groups}")
+        if any(groups.class_of(group) != envelope.order_class for group in envelope.groups[:1]):
+            raise PeerError(f"{sender} sent {envelope} in class {envelope.order_class}")
+        if envelope.epoch != groups.epoch:
+            raise PeerError(f"{sender} sent {envelope} of epoch {envelope.epoch}, this is {groups.epoch}")
+        if envelope.source not in self.sources or not 0 < envelope.number <= NUMBER_AT_MOST:
+            raise PeerError(f"{sender} sent {envelope}, whose source or number is none")
+        if envelope.body:
+            batch.read_head(envelope.body)

@@ -1,0 +1,169 @@
+"""`cluster.toml` as one frozen value, checked; and the deployment it asks for."""
+
+import hashlib
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from ordercast.core.machine import Groups
+from ordercast.errors import InputError
+from ordercast.protocols.deployment import MACHINES, Deployment
+from ordercast.topology import Plan, read_plan
+from ordercast.types import GroupId, Level, Planner, SiteId
+
+Positive = Annotated[int, msgspec.Meta(gt=0)]
+PATIENCE = 0.5  # seconds without an acknowledgement before a site says again what it sent last
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Every queue has a bound; what happens when it is reached is in docs/live.md."""
+
+    body_bytes: Positive = 16 * 2**20
+    """A longer message is refused."""
+    envelope_bytes: Positive = 64 * 2**10
+    """A batch is sent when it has so many bytes (or at the next turn of the loop)."""
+    envelope_messages: Positive = 1024
+    window_bytes: Positive = 8 * 2**20
+    """A source waits while so many bytes of its own are not yet safe."""
+    inbox_bytes: Positive = 16 * 2**20
+    """A site takes no more messages in while its slowest reader is so far behind."""
+    retain_messages: Positive = 1_000_000
+    """A reader may resume from a position at most so far behind."""
+    connections: Positive = 1024
+
+
+class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """mTLS between sites, tokens and rights for clients."""
+
+    certs: str | None = None
+    """Folder with ca.pem, and SITE.pem and SITE.key for each site; without it links are plain TCP."""
+    tokens: dict[str, str] = {}
+    """Token to client name; without any, clients need none."""
+    send: dict[str, list[GroupId]] = {}
+    """Client name to the groups it may send to; a name that is not here may send to all."""
+    receive: dict[str, list[GroupId]] = {}
+
+
+class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Who is where, which groups there are, and how they are ordered."""
+
+    sites: dict[SiteId, str]
+    """Name to host:port, for the other sites."""
+    groups: dict[GroupId, list[SiteId]]
+    name: str = "ordercast"
+    clients: dict[SiteId, str] = {}
+    """Name to host:port, for clients; a site that is not here takes none."""
+    metrics: dict[SiteId, str] = {}
+    """Name to host:port, for Prometheus and health checks."""
+    protocol: str = "propagation"
+    planner: Planner = Planner.BEST
+    level: Level = Level.ACYCLIC
+    causal: bool = False
+    durable: bool = True
+    data: str = "data"
+    """Folder for histories and the plan, from where the file is."""
+    export: str | None = None
+    """Folder for run directories (Parquet), written while the sites run."""
+    limits: Limits = Limits()
+    security: Security = Security()
+    folder: str = "."
+
+    @property
+    def data_folder(self) -> Path:
+        """Where the sites keep what they must not forget."""
+        return Path(self.folder) / self.data
+
+    def address(self, site: SiteId, of: Literal["sites", "clients", "metrics"] = "sites") -> tuple[str, int]:
+        """Return host and port."""
+        host, _, port = getattr(self, of)[site].rpartition(":")
+        return host, int(port)
+
+
+def read_cluster(path: Path) -> Cluster:
+    """Read and check a configuration; says what is wrong and where."""
+    try:
+        given = tomllib.loads(path.read_text("utf-8"))
+        cluster = msgspec.convert({**given, "folder": str(path.parent)}, Cluster)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: not TOML: {error}") from None
+    except msgspec.ValidationError as error:
+        raise InputError(f"{path}: {error}") from None
+    for problem in _problems(cluster):
+        raise InputError(f"{path}: {problem}")
+    return cluster
+
+
+def _problems(cluster: Cluster) -> list[str]:
+    found = []
+    if not cluster.groups or not cluster.sites:
+        found.append("needs [sites] and [groups], each with at least one entry")
+    if cluster.protocol not in MACHINES:
+        found.append(f"protocol is one of {', '.join(MACHINES)}, not {cluster.protocol!r}")
+    for group, members in cluster.groups.items():
+        found += [f"group {group}: {site!r} is not in [sites]" for site in members if site not in cluster.sites]
+        if not members or len(set(members)) < len(members):
+            found.append(f"group {group}: empty, or a site is named twice")
+    for table in ("sites", "clients", "metrics"):
+        for site, address in getattr(cluster, table).items():
+            host, _, port = address.rpartition(":")
+            if not host or not port.isdigit() or int(port) > 65535:
+                found.append(f"[{table}] {site}: {address!r} is not host:port")
+            if site not in cluster.sites:
+                found.append(f"[{table}] {site!r} is not in [sites]")
+            if not site or "/" in site or site.startswith("."):
+                found.append(f"[{table}] {site!r} is no name for a site")
+    addresses = list(cluster.sites.values())
+    found += [f"[sites] {address} is given twice" for address in addresses if addresses.count(address) > 1]
+    if cluster.limits.body_bytes > 20 * 2**20:
+        found.append("limits.body_bytes: at most 20971520")
+    return found
+
+
+def deploy(cluster: Cluster) -> Deployment:
+    """Choose the classes and the plan: computed once, then read by every site from the data folder."""
+    members = {group: tuple(sorted(sites)) for group, sites in sorted(cluster.groups.items())}
+    plan = _plan(cluster)
+    classes = tuple(tuple(groups) for groups in plan.classes)
+    groups = Groups(members, classes, tuple(sorted(cluster.sites)), plan.epoch)
+    planned = plan if cluster.protocol == "propagation" else None
+    receipts = cluster.protocol == "propagation"
+    level = str(cluster.level)
+    return Deployment(cluster.protocol, groups, planned, level, cluster.causal, receipts=receipts, patience=PATIENCE)
+
+
+def plan_hash(cluster: Cluster, deployment: Deployment) -> str:
+    """Return what two sites must agree on before they talk."""
+    what = [cluster.protocol, cluster.level, cluster.causal, cluster.durable, deployment.groups.classes]
+    what += [deployment.groups.members, deployment.groups.sources, deployment.plan]
+    return hashlib.sha256(msgspec.json.encode(what, order="sorted")).hexdigest()[:16]
+
+
+def _plan(cluster: Cluster) -> Plan:
+    asked = [cluster.planner, cluster.level, cluster.causal, sorted((g, sorted(s)) for g, s in cluster.groups.items())]
+    name = hashlib.sha256(msgspec.json.encode(asked)).hexdigest()[:16]
+    path = cluster.data_folder / f"plan-{name}.json"
+    if path.exists():
+        return read_plan(path)
+    from ordercast.membership import Membership  # planning is heavy to import, and needed once per cluster
+    from ordercast.planning.request import Budget, Request
+    from ordercast.plans import make_plan
+    from ordercast.types import ClassRule
+
+    rule = ClassRule.S1 if cluster.causal else None
+    request = Request(cluster.planner, cluster.level, rule, budget=Budget(steps=200_000))
+    plan = make_plan(Membership.of(cluster.groups), request).plan
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(f".{os.getpid()}")
+        new.write_bytes(msgspec.json.encode(plan))
+        new.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    return plan

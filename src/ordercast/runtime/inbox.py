@@ -1,0 +1,96 @@
+"""What an application reads: one stream of all its groups, message by message or in batches."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+
+import msgspec
+
+from ordercast.core.events import Envelope
+from ordercast.types import GroupId, SiteId
+from ordercast.wire import batch
+
+
+class Delivered(msgspec.Struct, frozen=True, gc=False):
+    """A message, in its place of the one order."""
+
+    position: int
+    """Counts what this site delivers, from 0; store it with what you made of the message."""
+    group: GroupId
+    """Several, when it was sent to several, joined by `+`."""
+    source: SiteId
+    number: int
+    body: bytes
+
+
+class Lot(msgspec.Struct, frozen=True, gc=False):
+    """Messages of one source that were delivered together; bodies are unpacked when they are read."""
+
+    position: int
+    groups: tuple[GroupId, ...]
+    source: SiteId
+    first: int
+    stamp: bytes
+    body: bytes
+
+    def messages(self) -> list[Delivered]:
+        """Return the messages."""
+        group, source, position, first = "+".join(self.groups), self.source, self.position, self.first
+        return [
+            Delivered(position + index, group, source, first + index, body)
+            for index, body in enumerate(batch.unpack(self.body))
+        ]
+
+
+def lot_of(envelope: Envelope, stamp: bytes, position: int) -> Lot:
+    """Return a delivered envelope as applications see it."""
+    first, _ = batch.read_head(envelope.body)
+    return Lot(position, envelope.groups, envelope.source, first, stamp, envelope.body)
+
+
+class Inbox:
+    """One reader. It holds a bounded number of bytes: the site takes no more in while the slowest reader is behind."""
+
+    def __init__(self, groups: frozenset[GroupId] | None, past: Iterable[Lot], drained: Callable[[], None]) -> None:
+        self._groups = groups
+        self._past = past
+        self._drained = drained
+        self._lots: deque[Lot] = deque()
+        self._more = asyncio.Event()
+        self._closed = False
+        self.bytes = 0
+
+    def put(self, lot: Lot) -> None:
+        """Add what was delivered, if it is for this reader."""
+        if self._groups is None or not self._groups.isdisjoint(lot.groups):
+            self._lots.append(lot)
+            self.bytes += len(lot.body)
+            self._more.set()
+
+    def close(self) -> None:
+        """End the stream after what is there."""
+        self._closed = True
+        self._more.set()
+
+    async def lots(self) -> AsyncIterator[Lot]:
+        """Yield what is delivered, in batches."""
+        for lot in self._past:
+            if self._groups is None or not self._groups.isdisjoint(lot.groups):
+                yield lot
+        self._past = ()
+        while True:
+            while self._lots:
+                lot = self._lots.popleft()
+                yield lot
+                self.bytes -= len(lot.body)
+                self._drained()
+            if self._closed:
+                return
+            self._more.clear()
+            await self._more.wait()
+
+    async def __aiter__(self) -> AsyncIterator[Delivered]:
+        """Yield what is delivered, message by message."""
+        async for lot in self.lots():
+            for message in lot.messages():
+                yield message

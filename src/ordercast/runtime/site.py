@@ -1,0 +1,652 @@
+"""A site: one machine, its links, its history, its readers. The driver is dull: events in, effects out.
+
+Everything a machine asks for passes one pipeline, in order. What is to be durable is written in one commit with all
+that came meanwhile, and what follows in the list is done after it: so nothing is sent, delivered or acknowledged that
+is not on disk. A site that is declared not durable does everything at once.
+"""
+
+import asyncio
+import logging
+import pickle
+import ssl
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, Self
+
+import msgspec
+
+from ordercast.core.edges import Carry
+from ordercast.core.effects import Append, Deliver, Effect, Placed, Safe, Send
+from ordercast.core.events import Event, Message, Multicast, Received, Tick
+from ordercast.core.machine import Machine
+from ordercast.errors import HistoryError, LocalError, OrdercastError, PeerError
+from ordercast.history.store import Checkpoint, History, MemoryHistory, event_of, record
+from ordercast.runtime.checks import Checker
+from ordercast.runtime.config import Cluster, deploy, plan_hash
+from ordercast.runtime.inbox import Inbox, Lot, lot_of
+from ordercast.runtime.links import Link
+from ordercast.types import GroupId, SiteId
+from ordercast.wire import batch
+from ordercast.wire.codec import Encoder
+from ordercast.wire.links import VERSION, Hello
+
+log = logging.getLogger("ordercast")
+
+TICK_S = 0.005  # while there is traffic: acknowledgements climb the tree at this pace
+REST_S = 0.05  # while something is waited for and nothing comes
+LINGER_S = 0.002  # a batch waits so long for more when many are under way
+MANY_UNDER_WAY = 16
+CHECKPOINT_BYTES = 64 * 2**20
+
+AckLevel = Literal["none", "ordered", "safe"]
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What became of a message: its number at its source, and its place in the order of its class."""
+
+    number: int
+    stamp: bytes | None
+    """None when a link broke while it was on its way: it is ordered, and safe, but nobody said where."""
+
+
+class _Batch:
+    """Messages of this site to the same groups, not yet sent."""
+
+    __slots__ = ("bodies", "bytes", "groups", "waiting")
+
+    def __init__(self, groups: tuple[GroupId, ...]) -> None:
+        self.groups = groups
+        self.bodies: list[bytes] = []
+        self.bytes = 0
+        self.waiting: list[tuple[int, AckLevel, asyncio.Future[Receipt]]] = []
+
+
+class _Sent:
+    """An envelope of this site that is not safe."""
+
+    __slots__ = ("bytes", "first", "since", "stamp", "waiting")
+
+    def __init__(self, batch: _Batch, first: int, since: float) -> None:
+        self.bytes, self.first, self.waiting, self.since = batch.bytes, first, batch.waiting, since
+        self.stamp: bytes | None = None
+
+
+class Site:
+    """Runs embedded (`async with Site(cluster, "main-1") as site`) or as a daemon; the same class, the same API."""
+
+    def __init__(self, cluster: Cluster, me: SiteId) -> None:
+        if me not in cluster.sites:
+            raise LocalError(f"{me!r} is not one of the sites: {', '.join(cluster.sites)}")
+        self.cluster, self.me, self.limits = cluster, me, cluster.limits
+        self.deployment = deploy(cluster)
+        self.groups = frozenset(group for group, sites in self.deployment.groups.members.items() if me in sites)
+        self.plan = plan_hash(cluster, self.deployment)
+        self.checker = Checker(self.deployment.groups)
+        self.loop: asyncio.AbstractEventLoop
+        self.machine: Machine
+        self.history: History
+        self.links: dict[SiteId, Link] = {}
+        self.failed: OrdercastError | None = None
+        self.delivered = 0  # messages, by now
+        self.messages = 0  # sent by this site
+        self.started = time.time()
+        self.counts = dict.fromkeys(("envelopes_in", "envelopes_out", "commits", "records", "reconnects", "parked"), 0)
+        self.commit_seconds = 0.0
+        self._incarnations: dict[SiteId, int] = {}
+        self._all_links: set[Link] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._readers: list[Inbox] = []
+        self._batches: dict[GroupId | tuple[GroupId, ...], _Batch] = {}
+        self._sending: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._sent: dict[int, _Sent] = {}
+        self._unsafe_bytes = 0
+        self._room = asyncio.Event()
+        self._parked: deque[tuple[SiteId, Message]] = deque()
+        self._ticking: asyncio.TimerHandle | None = None
+        self._active = False
+        self._encoder = Encoder()
+        self._records: list[bytes] = []
+        self._record_bytes = 0
+        self._pending: list[Effect] = []
+        self._committing = False
+        self._disk: ThreadPoolExecutor | None = None
+        self._stopping = False
+
+    # Starting and stopping.
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Read the history, listen, call the others."""
+        self.loop = asyncio.get_running_loop()
+        self._open_history()
+        host, port = self.cluster.address(self.me)
+        try:
+            self._server = await self.loop.create_server(
+                lambda: Link(self, None), host, port, ssl=self._tls(server=True)
+            )
+        except OSError as error:
+            raise LocalError(f"{self.me} cannot listen at {host}:{port}: {error.strerror}") from None
+        for peer in self.cluster.sites:
+            if peer > self.me:
+                self._spawn(self._call(peer))
+        self._spawn(self._beat())
+        self.note("site.started", records=self.history.count, delivered=self.delivered)
+        self._tick_soon(REST_S)
+
+    def _open_history(self) -> None:
+        self.incarnation = time.time_ns() // 1_000_000
+        if not self.cluster.durable:
+            self.history = MemoryHistory()
+            self.machine = self.deployment.machine(self.me)
+            self.machine.incarnation = self.incarnation  # type: ignore[attr-defined]
+            return
+        from ordercast.history.disk import DiskHistory
+
+        self.history = DiskHistory(self.cluster.data_folder / self.me)
+        self._disk = ThreadPoolExecutor(1, thread_name_prefix="history")
+        restored, self.machine = self._restore(self.history.checkpoint())
+        for event, effects in self._replay(self.machine, restored):
+            if isinstance(event, Multicast):
+                first, many = batch.read_head(event.body)
+                self.messages = max(self.messages, first + many - 1)
+            self.delivered += sum(batch.count(e.envelope.body) for e in effects if type(e) is Deliver)
+        if self.history.count == 0:
+            state = self._frozen()
+            self.history.keep(Checkpoint(0, 0, state), from_delivered=0)
+
+    def _restore(self, checkpoint: Checkpoint | None) -> tuple[int, Machine]:
+        """Build the machine of a checkpoint; return it and the record it stands at."""
+        if checkpoint is None:
+            machine = self.deployment.machine(self.me)
+            return 0, machine
+        state = pickle.loads(checkpoint.state)  # our own file, with a checksum
+        if state["plan"] != self.plan:
+            raise HistoryError(f"the history of {self.me} is of another plan or other groups; nothing was changed")
+        self.incarnation, self.delivered, self.messages = state["incarnation"], checkpoint.delivered, state["messages"]
+        return checkpoint.records, self.deployment.thaw(self.me, state["machine"])
+
+    def _replay(self, machine: Machine, after: int) -> Iterator[tuple[Event, list[Effect]]]:
+        for data in self.history.records(after):
+            event = event_of(data)
+            yield event, machine.step(event)
+
+    def _frozen(self) -> bytes:
+        state = {"plan": self.plan, "incarnation": self.incarnation, "messages": self.messages}
+        return pickle.dumps(state | {"machine": self.deployment.freeze(self.machine)}, protocol=5)
+
+    async def stop(self) -> None:
+        """Send what is open, write what is to be written, and close."""
+        if self._stopping:
+            return
+        self._stopping = True
+        if self.failed is None:
+            self._send_open()
+            while self._committing:
+                await asyncio.sleep(0.001)
+        for reader in self._readers:
+            reader.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._server is not None:
+            self._server.close()
+        for link in list(self._all_links):
+            link.close()
+        if self._ticking is not None:
+            self._ticking.cancel()
+        self._fail_receipts(LocalError("the site was stopped"))
+        if self._disk is not None:
+            self._disk.shutdown()
+        self.history.close()
+        self.note("site.stopped")
+
+    def _spawn(self, work: Any) -> None:
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def note(self, event: str, **facts: Any) -> None:
+        """Log one line: a stable name and facts."""
+        log.info("%s site=%s %s", event, self.me, " ".join(f"{name}={value!r}" for name, value in facts.items()))
+
+    # Links.
+
+    def hello(self, wanted: SiteId) -> Hello:
+        """Return our greeting to a site."""
+        epoch = self.deployment.groups.epoch
+        return Hello(VERSION, self.cluster.name, self.me, wanted, self.incarnation, epoch, self.plan)
+
+    def why_not(self, hello: Hello, called: SiteId | None) -> str | None:
+        """Return why we do not talk to this one, if so."""
+        ours = self.hello(hello.site)
+        if hello.version != VERSION:
+            return f"{hello.site} speaks version {hello.version}, {self.me} speaks {VERSION}"
+        if hello.cluster != ours.cluster:
+            return f"{hello.site} is of cluster {hello.cluster!r}, this is {ours.cluster!r}"
+        if hello.wanted != self.me or (called is not None and hello.site != called):
+            return f"{hello.site} wants {hello.wanted}; this is {self.me}, which called {called}"
+        if hello.site not in self.cluster.sites or hello.site == self.me:
+            return f"{hello.site!r} is not one of the sites"
+        if hello.epoch != ours.epoch:
+            return f"{hello.site} is in epoch {hello.epoch}, {self.me} in {ours.epoch}"
+        if hello.plan != self.plan:
+            return f"{hello.site} has plan {hello.plan}, {self.me} has {self.plan}: protocol, plan or groups differ"
+        known = self._incarnations.get(hello.site, hello.incarnation)
+        if self.cluster.durable and known != hello.incarnation:
+            return f"{hello.site} has lost its history: it was incarnation {known}, now it is {hello.incarnation}"
+        return None
+
+    def linked(self, link: Link, hello: Hello) -> None:
+        """A peer has greeted: from now on this is the link to it."""
+        old = self.links.get(hello.site)
+        if old is not None:
+            old.abort()
+        self.links[hello.site] = link
+        known = self._incarnations.get(hello.site)
+        edges = getattr(self.machine, "edges", None)
+        if known not in (None, hello.incarnation) and edges is not None:
+            edges.forget(hello.site)
+        self._incarnations[hello.site] = hello.incarnation
+        self.counts["reconnects"] += known is not None
+        self.note("link.up", peer=hello.site)
+        if edges is not None:
+            self._do(edges.resume(hello.site))
+        self._end_round()
+
+    def unlinked(self, link: Link) -> None:
+        """A connection is gone."""
+        self._all_links.discard(link)
+        if link.peer is not None and self.links.get(link.peer) is link:
+            del self.links[link.peer]
+            self.note("link.down", peer=link.peer)
+
+    async def _call(self, peer: SiteId) -> None:
+        """Keep a link to a peer: call, wait for its end, call again."""
+        wait = 0.05
+        host, port = self.cluster.address(peer)
+        while True:
+            try:
+                tls = self._tls(server=False)
+                name = peer if tls is not None else None
+                _, link = await self.loop.create_connection(
+                    lambda: Link(self, peer), host, port, ssl=tls, server_hostname=name
+                )
+                self._all_links.add(link)
+                await link.closed
+                wait = 0.05 if link.peer is not None else min(2 * wait, 2.0)
+            except (OSError, ssl.SSLError) as error:
+                log.debug("link.failed site=%s peer=%s reason=%r", self.me, peer, str(error))
+                wait = min(2 * wait, 1.0)
+            await asyncio.sleep(wait)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(0.5)
+            now = self.loop.time()
+            for link in list(self.links.values()):
+                link.beat(now)
+
+    def _tls(self, *, server: bool) -> ssl.SSLContext | None:
+        if self.cluster.security.certs is None:
+            return None
+        from ordercast.runtime.tls import context
+
+        return context(self.cluster, self.me, server=server)
+
+    # Events in, effects out.
+
+    def receive(self, peer: SiteId, messages: list[Message]) -> None:
+        """Take what a peer sent; messages wait outside while a reader is too far behind."""
+        if self.failed is not None or self._stopping:
+            return
+        for message in messages:
+            self.checker.check(peer, message)
+            if type(message) is Carry and (self._parked or self._behind()):
+                self._parked.append((peer, message))  # bounded by the windows of the sources: nothing is acknowledged
+                self.counts["parked"] += 1
+                continue
+            self._step(Received(peer, message))
+        self.counts["envelopes_in"] += len(messages)
+        self._active = True
+        self._end_round()
+
+    def _behind(self) -> bool:
+        return any(reader.bytes > self.limits.inbox_bytes for reader in self._readers)
+
+    def _unpark(self) -> None:
+        """A reader has read: let in what waited, as far as there is room."""
+        while self._parked and not self._behind():
+            peer, message = self._parked.popleft()
+            try:
+                self._step(Received(peer, message))
+            except PeerError as error:
+                if peer in self.links:
+                    self.links[peer].refuse(str(error))
+        self._end_round()
+
+    def _step(self, event: Event) -> None:
+        self._do(self.machine.step(event))
+
+    def _do(self, effects: list[Effect]) -> None:
+        """Put effects into the pipeline, or do them when nothing has to be written first."""
+        if self._disk is None:
+            for effect in effects:
+                self._apply(effect)
+            return
+        for effect in effects:
+            if type(effect) is Append:
+                data = record(effect.event, self._encoder)
+                self._records.append(data)
+                self._record_bytes += len(data)
+            else:
+                self._pending.append(effect)
+
+    def _apply(self, effect: Effect) -> None:
+        kind = type(effect)
+        if kind is Send:
+            link = self.links.get(effect.to)  # type: ignore[union-attr]
+            if link is not None:
+                link.send(effect.message)  # type: ignore[union-attr]
+                self.counts["envelopes_out"] += 1
+        elif kind is Deliver:
+            self._deliver(lot_of(effect.envelope, effect.stamp, self.delivered))  # type: ignore[union-attr]
+        elif kind is Placed:
+            self._placed(effect.number, effect.stamp)  # type: ignore[union-attr]
+        elif kind is Safe:
+            self._safe(effect.number)  # type: ignore[union-attr]
+
+    def _end_round(self) -> None:
+        """All that came is stepped: write, or send."""
+        if self._disk is not None:
+            if (self._records or self._pending) and not self._committing:
+                self._committing = True
+                self._spawn(self._commit())
+        else:
+            self._flush()
+        self._tick_soon(TICK_S)
+
+    def _flush(self) -> None:
+        for link in self.links.values():
+            link.flush()
+
+    async def _commit(self) -> None:
+        """Write everything that came, do what follows from it, and again while more came."""
+        try:
+            while self._records or self._pending:
+                records, self._records = self._records, []
+                pending, self._pending = self._pending, []
+                frozen = None
+                if self._record_bytes > CHECKPOINT_BYTES:
+                    self._record_bytes, frozen = 0, self._frozen()
+                if records:
+                    begun = time.perf_counter()
+                    await self.loop.run_in_executor(self._disk, self.history.append, records)
+                    self.commit_seconds += time.perf_counter() - begun
+                    self.counts["commits"] += 1
+                    self.counts["records"] += len(records)
+                for effect in pending:
+                    self._apply(effect)
+                self._flush()
+                if frozen is not None:
+                    await self._checkpoint(frozen)
+        except HistoryError as error:
+            self._fail(error)
+        finally:
+            self._committing = False
+
+    async def _checkpoint(self, frozen: bytes) -> None:
+        """The state was taken when all records of this commit were stepped, and all its effects are done now."""
+        checkpoint = Checkpoint(self.history.count, self.delivered, frozen)
+        from_delivered = max(0, self.delivered - self.limits.retain_messages)
+        keep = self.history.keep
+        await self.loop.run_in_executor(self._disk, lambda: keep(checkpoint, from_delivered=from_delivered))
+        self.note("history.checkpoint", records=checkpoint.records, bytes=len(frozen))
+
+    def _fail(self, error: OrdercastError) -> None:
+        """The disk is full or broken: say so, acknowledge nothing more, and let go of all links."""
+        self.failed = error
+        log.error("site.failed site=%s reason=%r", self.me, str(error))
+        self._fail_receipts(error)
+        self._room.set()
+        for link in list(self.links.values()):
+            link.abort()
+        for reader in self._readers:
+            reader.close()
+
+    def _tick_soon(self, seconds: float) -> None:
+        if self._ticking is None and not self._stopping:
+            self._ticking = self.loop.call_later(seconds, self._tick)
+
+    def _tick(self) -> None:
+        self._ticking = None
+        if self.failed is not None:
+            return
+        active, self._active = self._active, False
+        self._step(Tick(self.loop.time()))
+        if self._disk is None:
+            self._flush()
+        elif self._pending and not self._committing:
+            self._committing = True
+            self._spawn(self._commit())
+        if not self.machine.idle:
+            self._tick_soon(TICK_S if active else REST_S)
+
+    # Sending.
+
+    async def multicast(
+        self, group: GroupId | tuple[GroupId, ...], body: bytes, ack: AckLevel = "none"
+    ) -> Receipt | None:
+        """Send a message to a group, or to several at once.
+
+        `ack="ordered"` waits until it has its place, `ack="safe"` until every member has it durably. Without, it waits
+        only while too much of this site is not safe yet.
+        """
+        if self._unsafe_bytes > self.limits.window_bytes:
+            await self._wait_for_room()
+        batch = self._batches.get(group) or self._begin(group)
+        size = len(body)
+        if size > self.limits.body_bytes:
+            raise LocalError(f"a message of {size} bytes; at most {self.limits.body_bytes} are allowed")
+        batch.bodies.append(body)
+        batch.bytes += size
+        if ack != "none" and not self.deployment.receipts:
+            batch.bodies.pop()
+            batch.bytes -= size
+            raise LocalError(f"protocol {self.cluster.protocol} gives no receipts: ack must be 'none'")
+        if ack != "none":
+            done: asyncio.Future[Receipt] = self.loop.create_future()
+            batch.waiting.append((len(batch.bodies) - 1, ack, done))
+            return await done
+        if batch.bytes >= self.limits.envelope_bytes or len(batch.bodies) >= self.limits.envelope_messages:
+            self._send(batch)
+            self._end_round()
+            await asyncio.sleep(0)
+        return None
+
+    def _begin(self, group: GroupId | tuple[GroupId, ...]) -> _Batch:
+        """Start a batch: it is sent at the next turn of the loop, or a little later when many are under way."""
+        if self.failed is not None:
+            raise self.failed
+        if self._stopping:
+            raise LocalError("the site was stopped")
+        groups = (group,) if isinstance(group, str) else group
+        for name in groups:
+            if name not in self.deployment.groups.members:
+                raise LocalError(f"there is no group {name!r}")
+        if len(groups) > 1 and self.cluster.protocol not in ("two-phase", "timestamp"):
+            classes = {self.deployment.groups.class_of(name) for name in groups}
+            if len(classes) > 1:
+                raise LocalError(f"groups {', '.join(groups)} are ordered apart: one message cannot go to all of them")
+        if not groups:
+            raise LocalError("a message to no group")
+        found = self._batches[group] = _Batch(groups)
+        if self._sending is None:
+            if len(self._sent) > MANY_UNDER_WAY:
+                self._sending = self.loop.call_later(LINGER_S, self._send_open)
+            else:
+                self._sending = self.loop.call_soon(self._send_open)
+        return found
+
+    def _send_open(self) -> None:
+        self._sending = None
+        if self.failed is not None:
+            return
+        for open_batch in list(self._batches.values()):
+            self._send(open_batch)
+        self._end_round()
+
+    def _send(self, open_batch: _Batch) -> None:
+        groups = open_batch.groups
+        self._batches.pop(groups[0] if len(groups) == 1 and groups[0] in self._batches else groups, None)
+        if not open_batch.bodies:
+            return
+        first = self.messages + 1
+        self.messages += len(open_batch.bodies)
+        number = self.machine.sent + 1
+        self._sent[number] = _Sent(open_batch, first, self.loop.time())
+        self._unsafe_bytes += open_batch.bytes
+        self._active = True
+        self._step(Multicast(groups, batch.pack(first, open_batch.bodies)))
+        if not self.deployment.receipts:
+            self._safe(number)
+
+    async def _wait_for_room(self) -> None:
+        while self._unsafe_bytes > self.limits.window_bytes and self.failed is None:
+            self._room.clear()
+            await self._room.wait()
+
+    def _placed(self, number: int, stamp: bytes) -> None:
+        sent = self._sent.get(number)
+        if sent is not None:
+            sent.stamp = stamp
+            self._answer(sent, "ordered")
+
+    def _safe(self, number: int) -> None:
+        sent = self._sent.pop(number, None)
+        if sent is None:
+            return
+        self._unsafe_bytes -= sent.bytes
+        if self._unsafe_bytes <= self.limits.window_bytes:
+            self._room.set()
+        self._answer(sent, "ordered")
+        self._answer(sent, "safe")
+
+    @staticmethod
+    def _answer(sent: _Sent, level: AckLevel) -> None:
+        if not sent.waiting:
+            return
+        for index, wanted, done in sent.waiting:
+            if wanted == level and not done.done():
+                stamp = None if sent.stamp is None else sent.stamp + index.to_bytes(4, "big")
+                done.set_result(Receipt(sent.first + index, stamp))
+        sent.waiting = [waiting for waiting in sent.waiting if not waiting[2].done()]
+
+    def _fail_receipts(self, error: OrdercastError) -> None:
+        waiting = [w for sent in self._sent.values() for w in sent.waiting]
+        waiting += [w for open_batch in self._batches.values() for w in open_batch.waiting]
+        for _, _, done in waiting:
+            if not done.done():
+                done.set_exception(error)
+
+    # Reading.
+
+    def _deliver(self, lot: Lot) -> None:
+        self.delivered += batch.count(lot.body)
+        for reader in self._readers:
+            reader.put(lot)
+
+    def inbox(self, groups: list[GroupId] | None = None, *, after: int | None = None) -> Inbox:
+        """Open a reader of all groups this site is in, or of some; `after` a position, or from now on."""
+        for group in groups or ():
+            if group not in self.groups:
+                raise LocalError(f"{self.me} is not in group {group!r}; it is in {', '.join(sorted(self.groups))}")
+        past: Iterator[Lot] = iter(())
+        if after is not None and after + 1 < self.delivered:
+            past = self._past(after + 1, self.delivered)
+        elif after is not None and after + 1 > self.delivered:
+            raise LocalError(f"position {after} was never delivered here; the last one is {self.delivered - 1}")
+        reader = Inbox(frozenset(groups) if groups is not None else None, past, self._drained)
+        self._readers.append(reader)
+        return reader
+
+    def leave(self, reader: Inbox) -> None:
+        """Close a reader."""
+        if reader in self._readers:
+            self._readers.remove(reader)
+        reader.close()
+        self._drained()
+
+    def _drained(self) -> None:
+        if self._parked and not self._behind():
+            self._unpark()
+
+    def _past(self, begin: int, end: int) -> Iterator[Lot]:
+        """Deliver again what was delivered: step a second machine through the history."""
+        checkpoint = self.history.checkpoint(begin)
+        if checkpoint is None:
+            raise LocalError(f"position {begin} is not kept here any more")
+        position = checkpoint.delivered
+        state = pickle.loads(checkpoint.state)
+        machine = self.deployment.thaw(self.me, state["machine"])
+        for _, effects in self._replay(machine, checkpoint.records):
+            for effect in effects:
+                if type(effect) is not Deliver:
+                    continue
+                lot = lot_of(effect.envelope, effect.stamp, position)
+                position += batch.count(lot.body)
+                if position > end:
+                    return
+                if position > begin:
+                    yield _from(lot, begin)
+
+    # Looking.
+
+    def status(self) -> dict[str, Any]:
+        """Return what there is to know, as plain values."""
+        now = self.loop.time()
+        held = [
+            {"what": h.what, "reason": h.reason, "seconds": round(max(0.0, now - h.since), 3)}
+            for h in self.machine.held()[:100]
+        ]
+        oldest = min((sent.since for sent in self._sent.values()), default=now)
+        return {
+            "site": self.me,
+            "cluster": self.cluster.name,
+            "protocol": self.cluster.protocol,
+            "durable": self.cluster.durable,
+            "failed": str(self.failed) if self.failed is not None else None,
+            "groups": sorted(self.groups),
+            "peers": {peer: peer in self.links for peer in self.cluster.sites if peer != self.me},
+            "sent": self.messages,
+            "delivered": self.delivered,
+            "unsafe_envelopes": len(self._sent),
+            "unsafe_bytes": self._unsafe_bytes,
+            "oldest_unsafe_seconds": round(now - oldest, 3),
+            "parked": len(self._parked),
+            "reader_bytes": [reader.bytes for reader in self._readers],
+            "link_bytes": {peer: link.waiting_bytes for peer, link in self.links.items()},
+            "held": held,
+            "records": self.history.count,
+            "counts": self.counts,
+            "commit_seconds": round(self.commit_seconds, 3),
+        }
+
+
+def _from(lot: Lot, begin: int) -> Lot:
+    """Return a lot without what lies before a position."""
+    if lot.position >= begin:
+        return lot
+    skip = begin - lot.position
+    bodies = batch.unpack(lot.body)[skip:]
+    return msgspec.structs.replace(
+        lot, position=begin, first=lot.first + skip, body=batch.pack(lot.first + skip, bodies)
+    )

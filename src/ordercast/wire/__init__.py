@@ -1,0 +1,1 @@
+"""Messages as bytes; no sockets."""
