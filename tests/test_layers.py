@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "sim": ROOT | {"film", "core", "protocols", "planning", "verify", "sim"},
     "wire": {"types", "errors", "core", "protocols", "wire"},
     "history": {"types", "errors", "core", "wire", "history"},
-    "runtime": ROOT | {"core", "protocols", "planning", "plans", "runs", "wire", "history", "runtime"},
+    "runtime": ROOT | {"verify", "core", "protocols", "planning", "plans", "runs", "wire", "history", "runtime"},
     "plans": ROOT | {"planning", "verify"},
     "runs": {"types", "errors", "core"},
     "pictures": {"types", "errors", "topology", "film", "pictures"},

@@ -5,14 +5,16 @@ of deliveries (times sources, for causal); `total` alone may compare pairs of si
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import TypeVar
 
 from ordercast.types import GroupId, SiteId
 
 MsgId = str
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Record:
     @cached_property
     def tangled(self) -> set[MsgId]:
         """The messages on or behind cycles of the union of all orders; empty when one serial order exists."""
-        return _on_cycles(self.logs)
+        return tangled(self.logs)
 
     def destinations(self, message: MsgId) -> set[SiteId]:
         """Return the sites a message is for."""
@@ -126,10 +128,13 @@ def acyclic(record: Record) -> str | None:
     return "; ".join(steps)
 
 
-def _on_cycles(logs: Mapping[SiteId, Sequence[MsgId]]) -> set[MsgId]:
-    """Return the messages left when those that come after nothing are taken away, again and again."""
-    after: dict[MsgId, list[MsgId]] = {}
-    earlier: dict[MsgId, int] = {}
+def tangled(logs: Mapping[SiteId, Sequence[Key]]) -> set[Key]:
+    """Return the messages left when those that come after nothing are taken away, again and again.
+
+    Empty when one serial order exists; otherwise what is on or behind a cycle.
+    """
+    after: dict[Key, list[Key]] = {}
+    earlier: dict[Key, int] = {}
     for log in logs.values():
         for message in log:
             earlier.setdefault(message, 0)
