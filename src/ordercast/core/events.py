@@ -41,6 +41,8 @@ class Multicast(msgspec.Struct, frozen=True, gc=False):
 
     groups: tuple[GroupId, ...]
     body: bytes
+    receipt: bool = False
+    """The application waits to hear of its place."""
 
     def __str__(self) -> str:
         return f"multicast {'+'.join(self.groups)}"

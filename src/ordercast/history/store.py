@@ -78,6 +78,7 @@ class MemoryHistory:
 class _Multicast(msgspec.Struct, frozen=True, array_like=True, tag=1):
     groups: tuple[str, ...]
     body: bytes
+    receipt: bool = False
 
 
 class _Received(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -101,8 +102,8 @@ def record(event: Event, encoder: Encoder) -> bytes:
     match event:
         case Received(sender, message):
             return _encode(_Received(sender, *encoder.encode(message)))
-        case Multicast(groups, body):
-            return _encode(_Multicast(groups, body))
+        case Multicast(groups, body, receipt):
+            return _encode(_Multicast(groups, body, receipt))
         case Tick(now):
             return _encode(_Tick(now))
 
@@ -114,8 +115,8 @@ def event_of(data: bytes) -> Event:
         match stored:
             case _Received(sender, tag, stream, number, payload):
                 return Received(sender, decode(tag, stream, number, payload))
-            case _Multicast(groups, body):
-                return Multicast(groups, body)
+            case _Multicast(groups, body, receipt):
+                return Multicast(groups, body, receipt)
             case _:
                 return Tick(stored.now)
     except (msgspec.MsgspecError, UnicodeDecodeError, PeerError, RecursionError) as error:

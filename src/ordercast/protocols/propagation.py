@@ -38,6 +38,8 @@ class Propagate(Message, frozen=True, gc=False):
     envelope: Envelope
     stamp: bytes = b""
     past: Past = ()
+    receipt: bool = False
+    """The source waits to hear of its place."""
 
     def __str__(self) -> str:
         return f"Propagate {self.envelope}"
@@ -139,7 +141,7 @@ class Propagation:
             past = tuple((source, group, number) for (source, group), number in sorted(self.past.items()))
             for group in multicast.groups:
                 self.past[self.me, group] = self.sent
-        message = Propagate(envelope, b"", past)
+        message = Propagate(envelope, b"", past, multicast.receipt)
         stream = 2 * order_class
         key = (HERE if entry == self.me else entry, stream)
         at = self.local.get(stream, 0) + 1
@@ -202,7 +204,7 @@ class Propagation:
             tree.above = message.stamp
         elif self.routes.entry(envelope.groups) == self.me:
             message = msgspec.structs.replace(message, stamp=tree.next_stamp())
-            if self.receipts:
+            if message.receipt:
                 self._tell_place(envelope, message.stamp, effects)
         else:
             raise PeerError(f"{envelope.source} sent {envelope} here, where it does not enter")

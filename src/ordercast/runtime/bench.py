@@ -47,6 +47,7 @@ class Task(msgspec.Struct, frozen=True):
     paced: int
     """Messages of each sender in the latency phase."""
     interval: float
+    offset: float
 
 
 def read_workload(path: Path) -> Workload:
@@ -76,7 +77,9 @@ def measure(
     folder = tempfile.mkdtemp(prefix="ordercast-bench-")
     addresses = {name: f"127.0.0.1:{port}" for name, port in zip([*sites, *senders], _free_ports(), strict=False)}
     limits = Limits() if batch is None else Limits(envelope_messages=batch)
-    cluster = Cluster(sites=addresses, groups=workload.groups, durable=durable, folder=folder, limits=limits)
+    load = 2 * sum(len(members) for members in workload.groups.values())  # no bound: one machine has it all anyway
+    options: dict[str, Any] = {"durable": durable, "folder": folder, "limits": limits, "max_load": load}
+    cluster = Cluster(sites=addresses, groups=workload.groups, **options)
     deploy(cluster)  # once, for all
     paced = max(1, int(rate * seconds / len(senders)))
     context = multiprocessing.get_context("spawn")
@@ -84,7 +87,8 @@ def measure(
     try:
         for name in [*sites, *senders]:
             ours, theirs = context.Pipe()
-            task = Task(cluster, name, rounds, workload.payload_bytes, paced, len(senders) / rate)
+            turn = senders.index(name) / rate if name in senders else 0.0
+            task = Task(cluster, name, rounds, workload.payload_bytes, paced, len(senders) / rate, turn)
             process = context.Process(target=_work, args=(task, senders, theirs), daemon=True)
             process.start()
             workers[name] = (process, ours)
@@ -254,7 +258,7 @@ async def _send_all(site: Site, names: list[str], task: Task) -> None:
 
 async def _send_paced(site: Site, names: list[str], task: Task) -> None:
     filler = bytes(max(0, task.payload - 8))
-    begun = time.monotonic() + 0.2
+    begun = time.monotonic() + 0.2 + task.offset  # senders take turns
     for index in range(task.paced):
         due = begun + index * task.interval
         if (wait := due - time.monotonic()) > 0:

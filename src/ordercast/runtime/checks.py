@@ -1,5 +1,9 @@
 """What a peer may say: everything that machines take for granted is checked before they see it (errata 62)."""
 
+from functools import cache
+
+import msgspec
+
 from ordercast.core.edges import Carry
 from ordercast.core.events import Envelope, Message
 from ordercast.core.machine import Groups
@@ -8,6 +12,18 @@ from ordercast.types import SiteId
 from ordercast.wire import batch
 
 NUMBER_AT_MOST = 2**62
+
+
+@cache
+def _fields(kind: type[Message]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return which fields of a message are numbers, and which are tables of groups and numbers."""
+    fields = kind.__struct_fields__
+    numbers = ("number", "upto", "last", "first", "count", "counted", "amount", "time", "priority", "place")
+    hints = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    return (
+        tuple(name for name in fields if name in numbers and hints[name] is int),
+        tuple(name for name in fields if name in ("context", "past", "numbers")),
+    )
 
 
 class Checker:
@@ -28,15 +44,17 @@ class Checker:
         envelope: Envelope | None = getattr(inner, "envelope", None)
         if envelope is not None:
             self._check_envelope(sender, envelope)
-        for name in ("number", "upto", "last", "first", "count", "counted", "amount", "time", "priority", "place"):
-            value = getattr(inner, name, 0)
+        kind = type(inner)
+        numbers, tables = _fields(kind)
+        for name in numbers:
+            value = getattr(inner, name)
             if not 0 <= value <= NUMBER_AT_MOST:
-                raise PeerError(f"{sender} sent {type(inner).__name__} with {name} {value}")
-        for name in ("context", "past", "numbers"):
-            for entry in getattr(inner, name, ()):
+                raise PeerError(f"{sender} sent {kind.__name__} with {name} {value}")
+        for name in tables:
+            for entry in getattr(inner, name):
                 group, number = entry[-2], entry[-1]
                 if group not in self.groups.members or not 0 <= number <= NUMBER_AT_MOST:
-                    raise PeerError(f"{sender} sent {type(inner).__name__} with {name} {entry}")
+                    raise PeerError(f"{sender} sent {kind.__name__} with {name} {entry}")
         group = getattr(inner, "group", None)
         if group is not None and group not in self.groups.members:
             raise PeerError(f"{sender} speaks of group {group!r}, which is not here")

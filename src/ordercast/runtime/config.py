@@ -61,6 +61,8 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     protocol: str = "propagation"
     planner: Planner = Planner.BEST
     level: Level = Level.ACYCLIC
+    max_load: Positive | None = None
+    """How busy `best` may make a site, in messages when every group gets one; without it no busier than greedy does."""
     causal: bool = False
     durable: bool = True
     data: str = "data"
@@ -146,7 +148,8 @@ def plan_hash(cluster: Cluster, deployment: Deployment) -> str:
 
 
 def _plan(cluster: Cluster) -> Plan:
-    asked = [cluster.planner, cluster.level, cluster.causal, sorted((g, sorted(s)) for g, s in cluster.groups.items())]
+    asked = [cluster.planner, cluster.level, cluster.causal, cluster.max_load]
+    asked += sorted((g, sorted(s)) for g, s in cluster.groups.items())
     name = hashlib.sha256(msgspec.json.encode(asked)).hexdigest()[:16]
     path = cluster.data_folder / f"plan-{name}.json"
     if path.exists():
@@ -157,7 +160,8 @@ def _plan(cluster: Cluster) -> Plan:
     from ordercast.types import ClassRule
 
     rule = ClassRule.S1 if cluster.causal else None
-    request = Request(cluster.planner, cluster.level, rule, budget=Budget(steps=200_000))
+    budget = Budget(steps=200_000)
+    request = Request(cluster.planner, cluster.level, rule, max_load=cluster.max_load, budget=budget)
     plan = make_plan(Membership.of(cluster.groups), request).plan
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from ordercast.core.edges import Carry
+from ordercast.core.edges import Ack, Carry
 from ordercast.core.effects import Append, Deliver, Effect, Placed, Safe, Send
 from ordercast.core.events import Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import Machine
@@ -34,9 +34,12 @@ from ordercast.wire.links import VERSION, Hello
 
 log = logging.getLogger("ordercast")
 
-TICK_S = 0.005  # while there is traffic: acknowledgements climb the tree at this pace
-REST_S = 0.05  # while something is waited for and nothing comes
+TICK_S = 0.005  # while there is much to acknowledge: acknowledgements climb the tree at this pace
+HURRY_S = 0.001
+REST_S = 0.1  # while there is little to acknowledge
+ACKNOWLEDGE_BYTES = 128 * 2**10
 LINGER_S = 0.002  # a batch waits so long for more when many are under way
+IDLE_S = 0.001  # a site that has sent nothing for so long sends at once
 MANY_UNDER_WAY = 16
 CHECKPOINT_BYTES = 64 * 2**20
 
@@ -92,7 +95,7 @@ class Site:
         self.delivered = 0  # messages, by now
         self.messages = 0  # sent by this site
         self.started = time.time()
-        self.counts = dict.fromkeys(("envelopes_in", "envelopes_out", "commits", "records", "reconnects", "parked"), 0)
+        self.counts = dict.fromkeys(("commits", "records", "reconnects", "parked"), 0)
         self.commit_seconds = 0.0
         self._incarnations: dict[SiteId, int] = {}
         self._all_links: set[Link] = set()
@@ -106,6 +109,10 @@ class Site:
         self._room = asyncio.Event()
         self._parked: deque[tuple[SiteId, Message]] = deque()
         self._ticking: asyncio.TimerHandle | None = None
+        self._hurried = 0.0
+        self._to_flush: dict[Link, None] = {}
+        self._unacknowledged = 0  # bytes taken in since the last tick
+        self._last_sent = 0.0
         self._active = False
         self._encoder = Encoder()
         self._records: list[bytes] = []
@@ -315,9 +322,17 @@ class Site:
                 self.counts["parked"] += 1
                 continue
             self._step(Received(peer, message))
-        self.counts["envelopes_in"] += len(messages)
+            if type(message) is Carry:
+                envelope = getattr(message.message, "envelope", None)
+                self._unacknowledged += len(envelope.body) if envelope is not None else 0
+                if getattr(message.message, "receipt", False):
+                    self._hurry(for_seconds=0.1)
+            elif type(message) is Ack and self.loop.time() < self._hurried:
+                self._hurry()  # it settles what a source waits for: pass it on
         self._active = True
         self._end_round()
+        if self._unacknowledged > ACKNOWLEDGE_BYTES and self._ticking is not None:
+            self._tick_within(TICK_S)
 
     def _behind(self) -> bool:
         return any(reader.bytes > self.limits.inbox_bytes for reader in self._readers)
@@ -356,7 +371,7 @@ class Site:
             link = self.links.get(effect.to)  # type: ignore[union-attr]
             if link is not None:
                 link.send(effect.message)  # type: ignore[union-attr]
-                self.counts["envelopes_out"] += 1
+                self._to_flush[link] = None
         elif kind is Deliver:
             self._deliver(lot_of(effect.envelope, effect.stamp, self.delivered))  # type: ignore[union-attr]
         elif kind is Placed:
@@ -372,11 +387,11 @@ class Site:
                 self._spawn(self._commit())
         else:
             self._flush()
-        self._tick_soon(TICK_S)
+        self._tick_soon(REST_S)
 
     def _flush(self) -> None:
-        for link in self.links.values():
-            link.flush()
+        while self._to_flush:
+            self._to_flush.popitem()[0].flush()
 
     async def _commit(self) -> None:
         """Write everything that came, do what follows from it, and again while more came."""
@@ -426,10 +441,24 @@ class Site:
         if self._ticking is None and not self._stopping:
             self._ticking = self.loop.call_later(seconds, self._tick)
 
+    def _hurry(self, for_seconds: float = 0.0) -> None:
+        """Somebody waits for a receipt: acknowledge soon, and for a while what is acknowledged to us too."""
+        self._hurried = max(self._hurried, self.loop.time() + for_seconds)
+        self._tick_within(HURRY_S)
+
+    def _tick_within(self, seconds: float) -> None:
+        """Tick at least that soon."""
+        if self._ticking is not None:
+            if self._ticking.when() <= self.loop.time() + seconds:
+                return
+            self._ticking.cancel()
+        self._ticking = self.loop.call_later(seconds, self._tick)
+
     def _tick(self) -> None:
         self._ticking = None
         if self.failed is not None:
             return
+        self._unacknowledged = 0
         active, self._active = self._active, False
         self._step(Tick(self.loop.time()))
         if self._disk is None:
@@ -438,7 +467,7 @@ class Site:
             self._committing = True
             self._spawn(self._commit())
         if not self.machine.idle:
-            self._tick_soon(TICK_S if active else REST_S)
+            self._tick_soon(REST_S if active else 2 * REST_S)
 
     # Sending.
 
@@ -470,6 +499,8 @@ class Site:
             self._send(batch)
             self._end_round()
             await asyncio.sleep(0)
+        elif self.loop.time() - self._last_sent > IDLE_S:
+            self._send_open()
         return None
 
     def _begin(self, group: GroupId | tuple[GroupId, ...]) -> _Batch:
@@ -497,7 +528,9 @@ class Site:
         return found
 
     def _send_open(self) -> None:
-        self._sending = None
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
         if self.failed is not None:
             return
         for open_batch in list(self._batches.values()):
@@ -512,10 +545,13 @@ class Site:
         first = self.messages + 1
         self.messages += len(open_batch.bodies)
         number = self.machine.sent + 1
-        self._sent[number] = _Sent(open_batch, first, self.loop.time())
+        self._last_sent = self.loop.time()
+        self._sent[number] = _Sent(open_batch, first, self._last_sent)
         self._unsafe_bytes += open_batch.bytes
         self._active = True
-        self._step(Multicast(groups, batch.pack(first, open_batch.bodies)))
+        self._step(Multicast(groups, batch.pack(first, open_batch.bodies), bool(open_batch.waiting)))
+        if open_batch.waiting:
+            self._hurry(for_seconds=0.1)
         if not self.deployment.receipts:
             self._safe(number)
 
