@@ -9,6 +9,7 @@ from cyclopts import App, CycloptsError
 from ordercast import __version__
 from ordercast.cli.demo import demo
 from ordercast.cli.judge import judge
+from ordercast.cli.live import bench, certs, explain, group, send, site, status, tail, up
 from ordercast.cli.plan import plan
 from ordercast.cli.simulate import explore, simulate
 from ordercast.errors import InputError, OrdercastError
@@ -20,7 +21,8 @@ app = App(
     help_format="plaintext",
     default_parameter=None,
 )
-for command in (demo, plan, judge, simulate, explore):
+LIVE = (up, site, send, tail, group, status, explain, certs, bench)
+for command in (demo, plan, judge, simulate, explore, *LIVE):
     app.command(command)
 
 

@@ -68,10 +68,10 @@ class Link(asyncio.Protocol):
         if tag == links.HEARTBEAT:
             return
         if tag == links.REFUSE:
-            self.site.note("link.refused", peer=self.wanted or self.peer, reason=links.read_refuse(payload).reason)
+            self.site.note("link.refused", peer=self.wanted or self.peer, reason=links.read(tag, payload).reason)
             self.close()
         elif tag == links.HELLO and self.peer is None:
-            self._greeted(links.read_hello(payload))
+            self._greeted(links.read(tag, payload))
         else:
             raise PeerError(f"tag {tag} is not expected here")
 

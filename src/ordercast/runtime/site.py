@@ -24,6 +24,7 @@ from ordercast.core.machine import Machine
 from ordercast.errors import HistoryError, LocalError, OrdercastError, PeerError
 from ordercast.history.store import Checkpoint, History, MemoryHistory, event_of, record
 from ordercast.runtime.checks import Checker
+from ordercast.runtime.clients import ClientLink
 from ordercast.runtime.config import Cluster, deploy, plan_hash
 from ordercast.runtime.inbox import Inbox, Lot, lot_of
 from ordercast.runtime.links import Link
@@ -69,10 +70,11 @@ class _Batch:
 class _Sent:
     """An envelope of this site that is not safe."""
 
-    __slots__ = ("bytes", "first", "since", "stamp", "waiting")
+    __slots__ = ("bytes", "first", "groups", "many", "since", "stamp", "waiting")
 
     def __init__(self, batch: _Batch, first: int, since: float) -> None:
         self.bytes, self.first, self.waiting, self.since = batch.bytes, first, batch.waiting, since
+        self.groups, self.many = batch.groups, len(batch.bodies)
         self.stamp: bytes | None = None
 
 
@@ -101,6 +103,8 @@ class Site:
         self._all_links: set[Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
+        self._client_server: asyncio.Server | None = None
+        self.clients: set[ClientLink] = set()
         self._readers: list[Inbox] = []
         self._batches: dict[GroupId | tuple[GroupId, ...], _Batch] = {}
         self._sending: asyncio.TimerHandle | asyncio.Handle | None = None
@@ -109,6 +113,7 @@ class Site:
         self._room = asyncio.Event()
         self._parked: deque[tuple[SiteId, Message]] = deque()
         self._ticking: asyncio.TimerHandle | None = None
+        self._last_delivered: dict[SiteId, int] = {}
         self._hurried = 0.0
         self._to_flush: dict[Link, None] = {}
         self._unacknowledged = 0  # bytes taken in since the last tick
@@ -142,12 +147,21 @@ class Site:
             )
         except OSError as error:
             raise LocalError(f"{self.me} cannot listen at {host}:{port}: {error.strerror}") from None
+        if self.me in self.cluster.clients:
+            await self._listen_to_clients()
         for peer in self.cluster.sites:
             if peer > self.me:
                 self._spawn(self._call(peer))
         self._spawn(self._beat())
         self.note("site.started", records=self.history.count, delivered=self.delivered)
         self._tick_soon(REST_S)
+
+    async def _listen_to_clients(self) -> None:
+        host, port = self.cluster.address(self.me, "clients")
+        try:
+            self._client_server = await self.loop.create_server(lambda: ClientLink(self), host, port)
+        except OSError as error:
+            raise LocalError(f"{self.me} cannot listen to clients at {host}:{port}: {error.strerror}") from None
 
     def _open_history(self) -> None:
         self.incarnation = time.time_ns() // 1_000_000
@@ -204,8 +218,11 @@ class Site:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._server is not None:
-            self._server.close()
+        for server in (self._server, self._client_server):
+            if server is not None:
+                server.close()
+        for client in list(self.clients):
+            client.close()
         for link in list(self._all_links):
             link.close()
         if self._ticking is not None:
@@ -503,6 +520,30 @@ class Site:
             self._send_open()
         return None
 
+    async def multicast_many(
+        self, group: GroupId | tuple[GroupId, ...], bodies: list[bytes], ack: AckLevel = "none"
+    ) -> tuple[int, list[bytes | None]]:
+        """Send messages as one batch of their own; returns the number of the first, and the stamps when asked for."""
+        if self._unsafe_bytes > self.limits.window_bytes:
+            await self._wait_for_room()
+        if not bodies or any(len(body) > self.limits.body_bytes for body in bodies):
+            raise LocalError(f"no message, or one of more than {self.limits.body_bytes} bytes")
+        if ack != "none" and not self.deployment.receipts:
+            raise LocalError(f"protocol {self.cluster.protocol} gives no receipts: ack must be 'none'")
+        for open_batch in list(self._batches.values()):
+            self._send(open_batch)
+        own = self._begin(group)
+        own.bodies += bodies
+        own.bytes = sum(map(len, bodies))
+        done: list[asyncio.Future[Receipt]] = []
+        if ack != "none":
+            done = [self.loop.create_future() for _ in bodies]
+            own.waiting += [(index, ack, future) for index, future in enumerate(done)]
+        first = self.messages + 1
+        self._send(own)
+        self._end_round()
+        return first, [receipt.stamp for receipt in await asyncio.gather(*done)]
+
     def _begin(self, group: GroupId | tuple[GroupId, ...]) -> _Batch:
         """Start a batch: it is sent at the next turn of the loop, or a little later when many are under way."""
         if self.failed is not None:
@@ -596,7 +637,9 @@ class Site:
     # Reading.
 
     def _deliver(self, lot: Lot) -> None:
-        self.delivered += batch.count(lot.body)
+        many = batch.count(lot.body)
+        self.delivered += many
+        self._last_delivered[lot.source] = max(self._last_delivered.get(lot.source, 0), lot.first + many - 1)
         for reader in self._readers:
             reader.put(lot)
 
@@ -645,6 +688,39 @@ class Site:
                     yield _from(lot, begin)
 
     # Looking.
+
+    def explain(self, message: str) -> dict[str, Any]:
+        """Return where a message SOURCE:NUMBER is, as far as this site knows, what it waits for, and since when."""
+        source, _, number = message.rpartition(":")
+        if source not in self.cluster.sites or not number.isdigit():
+            return {"message": message, "error": "give SOURCE:NUMBER, with the name of a site"}
+        now, facts = self.loop.time(), []
+        if source == self.me:
+            facts += self._explain_own(int(number), now)
+        last = self._last_delivered.get(source, 0)
+        if int(number) <= last:
+            facts.append(f"{self.me} has delivered messages of {source} up to {last}")
+        elif self.groups:
+            facts.append(f"{self.me} has not delivered it; the last of {source} here is {last}")
+        for held in self.machine.held()[:100]:
+            if held.what.startswith(f"{source}:") or f" {source}:" in held.what:
+                facts.append(f"held here: {held.what}, {held.reason}, for {max(0.0, now - held.since):.1f} s")
+        if self._parked:
+            facts.append(f"{len(self._parked)} envelopes wait outside: a reader is more than the limit behind")
+        missing = [peer for peer in self.cluster.sites if peer != self.me and peer not in self.links]
+        if missing:
+            facts.append(f"no link to {', '.join(missing)}")
+        return {"message": message, "site": self.me, "facts": facts}
+
+    def _explain_own(self, number: int, now: float) -> list[str]:
+        if number > self.messages:
+            return [f"{self.me} has sent {self.messages} messages; this one does not exist"]
+        for sent in self._sent.values():
+            if sent.first <= number < sent.first + sent.many:
+                entry = self.deployment.routes.entry(sent.groups) if self.deployment.plan is not None else "?"
+                place = "ordered" if sent.stamp is not None else f"ordered by {entry}"
+                return [f"sent to {'+'.join(sent.groups)} {now - sent.since:.1f} s ago, {place}; not safe yet"]
+        return ["sent, and safe: every member has it" if self.deployment.receipts else "sent"]
 
     def status(self) -> dict[str, Any]:
         """Return what there is to know, as plain values."""

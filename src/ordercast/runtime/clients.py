@@ -1,0 +1,154 @@
+"""The client port of a site: several clients, local or remote, with tokens and rights, and back-pressure both ways."""
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from ordercast.errors import LocalError, OrdercastError, PeerError
+from ordercast.runtime.inbox import Inbox
+from ordercast.types import GroupId
+from ordercast.wire import links
+from ordercast.wire.frames import Splitter, frame
+
+if TYPE_CHECKING:
+    from ordercast.runtime.site import AckLevel, Site
+
+CREDIT_BYTES = 4 * 2**20  # sent to a client and not yet read by it
+POSTS_AT_MOST = 1024  # of one client, not yet answered
+
+
+class ClientLink(asyncio.Protocol):
+    """One client."""
+
+    def __init__(self, site: "Site") -> None:
+        self.site = site
+        self.name: str | None = None
+        self._transport: asyncio.Transport
+        self._splitter = Splitter()
+        self._inbox: Inbox | None = None
+        self._credit = CREDIT_BYTES
+        self._more = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the login."""
+        self._transport = cast(asyncio.Transport, transport)
+        self.site.clients.add(self)
+        if len(self.site.clients) > self.site.limits.connections:
+            self._refuse(f"{self.site.me} has {self.site.limits.connections} clients, which is the limit")
+
+    def data_received(self, data: bytes) -> None:
+        """Take whole frames; what is not understood ends the connection."""
+        try:
+            for tag, _, _, payload in self._splitter.feed(data):
+                self._take(tag, links.read(tag, payload))
+        except (PeerError, LocalError) as error:
+            self._refuse(str(error))
+
+    def _take(self, tag: int, said: Any) -> None:
+        if self.name is None:
+            if tag != links.LOGIN:
+                raise PeerError("a client must log in first")
+            self._login(said)
+        elif tag == links.JOIN:
+            self._join(said.groups, said.after)
+        elif tag == links.LEAVE:
+            self._leave()
+        elif tag == links.TAKEN:
+            self._credit = min(CREDIT_BYTES, self._credit + max(0, said.bytes))
+            self._more.set()
+        elif tag == links.POST:
+            if len(self._tasks) > POSTS_AT_MOST:
+                raise PeerError(f"more than {POSTS_AT_MOST} posts without waiting for an answer")
+            self._spawn(self._post(said))
+        elif tag == links.ASK:
+            self._answer(said)
+        else:
+            raise PeerError(f"tag {tag} is not expected from a client")
+
+    def _login(self, login: links.Login) -> None:
+        if login.version != links.VERSION:
+            raise PeerError(f"the client speaks version {login.version}, {self.site.me} speaks {links.VERSION}")
+        tokens = self.site.cluster.security.tokens
+        if tokens and login.token not in tokens:
+            raise PeerError("this token is not known here")
+        self.name = tokens.get(login.token or "", "anyone")
+        everything = sorted(self.site.deployment.groups.members)
+        welcome = links.Welcome(self.site.me, sorted(self.site.groups), everything, self.site.limits.body_bytes)
+        self._write(links.WELCOME, welcome)
+
+    def _allowed(self, what: str, groups: tuple[GroupId, ...] | list[GroupId]) -> None:
+        rights: dict[str, list[GroupId]] = getattr(self.site.cluster.security, what)
+        allowed = rights.get(str(self.name))
+        for group in groups:
+            if allowed is not None and group not in allowed:
+                raise LocalError(f"client {self.name} may not {what} in group {group}")
+
+    def _join(self, groups: list[GroupId] | None, after: int | None) -> None:
+        if self._inbox is not None:
+            raise LocalError("this client has joined already; leave first")
+        self._allowed("receive", groups if groups is not None else sorted(self.site.groups))
+        self._inbox = self.site.inbox(groups, after=after)
+        self._spawn(self._forward(self._inbox))
+
+    def _leave(self) -> None:
+        if self._inbox is not None:
+            self.site.leave(self._inbox)
+            self._inbox = None
+
+    async def _forward(self, inbox: Inbox) -> None:
+        """Send what is delivered, as fast as the client reads."""
+        try:
+            async for lot in inbox.lots():
+                while self._credit <= 0:
+                    self._more.clear()
+                    await self._more.wait()
+                self._credit -= len(lot.body)
+                fields = (lot.position, lot.groups, lot.source, lot.first, lot.stamp, lot.body)
+                self._write(links.LOT, links.LotFrame(*fields))
+        except OrdercastError as error:
+            self._refuse(str(error))
+
+    async def _post(self, post: links.Post) -> None:
+        try:
+            self._allowed("send", post.groups)
+            if post.ack not in ("none", "ordered", "safe"):
+                raise LocalError(f"ack is none, ordered or safe, not {post.ack!r}")
+            group = post.groups[0] if len(post.groups) == 1 else post.groups
+            first, stamps = await self.site.multicast_many(group, post.bodies, cast("AckLevel", post.ack))
+            receipt = links.ReceiptFrame(post.id, first, stamps)
+        except OrdercastError as error:
+            receipt = links.ReceiptFrame(post.id, 0, [], str(error))
+        self._write(links.RECEIPT, receipt)
+
+    def _answer(self, ask: links.Ask) -> None:
+        known = self.site.status() if ask.what == "status" else self.site.explain(ask.about)
+        self._write(links.ANSWER, links.Answer(ask.id, msgspec.json.encode(known)))
+
+    def _write(self, tag: int, value: msgspec.Struct) -> None:
+        if not self._transport.is_closing():
+            self._transport.writelines(frame(tag, 0, 0, links.encode(value)))
+
+    def _spawn(self, work: Any) -> None:
+        task = self.site.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _refuse(self, reason: str) -> None:
+        self.site.note("client.closed", client=self.name, reason=reason)
+        self._write(links.ERROR, links.Refuse(reason[:500]))
+        self._transport.close()
+
+    def close(self) -> None:
+        """End the connection."""
+        self._transport.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Forget the client."""
+        self.site.clients.discard(self)
+        self._leave()
+        for task in list(self._tasks):
+            with suppress(RuntimeError):
+                task.cancel()
