@@ -1,7 +1,7 @@
 # One command does all set-up: `make demo` shows the main job, `make test` proves it.
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
-.PHONY: help setup demo test quick check sim bench record lock clean
+.PHONY: help setup demo test quick check sim chaos bench record lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -30,6 +30,10 @@ quick: setup  ## the fast tests only
 sim: setup  ## the random campaign: 2,000 seeds x machines x mixes of faults
 	@$(PYTHON) benchmarks/campaign.py
 
+chaos: setup  ## real processes killed, stopped and started under load; mutated frames; damaged histories
+	@$(PYTHON) benchmarks/chaos.py
+	@$(PYTHON) benchmarks/fuzz.py
+
 record: setup  ## rewrite the expected half of tests/cases
 	@ORDERCAST_RECORD=1 $(PYTHON) -m pytest tests/test_cases.py
 
@@ -40,6 +44,8 @@ bench: setup  ## run the benchmarks and rewrite their tables in benchmarks/RESUL
 	@$(PYTHON) benchmarks/swap_latency.py
 	@$(PYTHON) benchmarks/sim_speed.py
 	@$(PYTHON) benchmarks/exploration.py
+	@$(PYTHON) benchmarks/history.py
+	@$(PYTHON) benchmarks/live.py
 
 lock: setup  ## pin again: newest versions that fit pyproject.toml and requirements/dev.in
 	@uv=$$(command -v uv || echo .bootstrap/bin/uv); $$uv pip compile --quiet --universal --generate-hashes \
