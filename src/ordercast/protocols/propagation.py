@@ -58,10 +58,10 @@ class Place(Control, frozen=True, gc=False):
 class _Tree:
     """What one site keeps for one class."""
 
-    __slots__ = ("above", "counter", "depth")
+    __slots__ = ("above", "counter", "depth", "parent")
 
-    def __init__(self, depth: int, epoch: int) -> None:
-        self.depth = depth
+    def __init__(self, depth: int, parent: SiteId | None, epoch: int) -> None:
+        self.depth, self.parent = depth, parent
         self.above = epoch.to_bytes(8, "big")  # the last stamp from above; every stamp starts with the epoch
         self.counter = 0
 
@@ -105,6 +105,7 @@ class Propagation:
             for number, inner in enumerate(ready, self.edges.expected(key) - len(ready)):
                 if type(inner) is not Propagate:
                     raise PeerError(f"{event.sender} sent what is not for propagation: {inner}")
+                self._from_whom(event.sender, inner)
                 self._arrive(key, inner, number, effects)
             return effects
         if isinstance(event, Multicast):
@@ -113,6 +114,16 @@ class Propagation:
             return effects
         assert isinstance(event, Tick)
         return self.edges.tick(event.now)
+
+    def _from_whom(self, sender: SiteId, message: Propagate) -> None:
+        """What comes down comes from the parent, what is to be ordered comes from its source (errata 62)."""
+        envelope = message.envelope
+        if message.stamp:
+            tree = self._tree(envelope.order_class)
+            if sender != tree.parent or message.stamp <= tree.above:
+                raise PeerError(f"{sender} sent {envelope} down, out of turn or from the side")
+        elif envelope.source != sender:
+            raise PeerError(f"{sender} sent {envelope}, which is not its own")
 
     def _control(self, sender: SiteId, message: Message) -> list[Effect]:
         if type(message) is Place:
@@ -196,10 +207,7 @@ class Propagation:
         """`send_message` and `queue_for_delivery`; messages are values, so no counter is confused (errata 4)."""
         envelope = message.envelope
         order_class = envelope.order_class
-        tree = self.of_class.get(order_class)
-        if tree is None:
-            depth = self.routes.depth(order_class, self.me)
-            tree = self.of_class[order_class] = _Tree(depth, self.routes.plan.epoch)
+        tree = self._tree(order_class)
         if message.stamp:
             tree.above = message.stamp
         elif self.routes.entry(envelope.groups) == self.me:
@@ -220,6 +228,14 @@ class Propagation:
             effects.append(self.edges.send(child, 2 * order_class + 1, message))
         if self.receipts:
             self.edges.owe(key, number, [(child, 2 * order_class + 1) for child in children])
+
+    def _tree(self, order_class: int) -> _Tree:
+        tree = self.of_class.get(order_class)
+        if tree is None:
+            above = self.routes.path_up(order_class, self.me)[1:]
+            epoch = self.routes.plan.epoch
+            tree = self.of_class[order_class] = _Tree(len(above), above[0] if above else None, epoch)
+        return tree
 
     def _tell_place(self, envelope: Envelope, stamp: bytes, effects: list[Effect]) -> None:
         if envelope.source == self.me:
