@@ -21,6 +21,11 @@ CREATE TABLE IF NOT EXISTS checkpoints (
 """
 
 
+def _sum(data: bytes, *numbers: int) -> int:
+    """Return a checksum of a row: its bytes and its numbers."""
+    return crc32(data, crc32(repr(numbers).encode()))
+
+
 class DiskHistory:
     """A history in a folder of its own; one process at a time."""
 
@@ -63,10 +68,12 @@ class DiskHistory:
         query = "SELECT records, delivered, crc, state FROM checkpoints WHERE delivered <= ? ORDER BY records DESC"
         with self._named():
             row = self._db.execute(f"{query} LIMIT 1", (limit,)).fetchone()
+            if row is None and delivered is None and self.count:
+                raise HistoryError(f"{self.path}: {self.count} records, and no checkpoint to start from")
             if row is None:
                 return None
             records, done, crc, state = row
-            if crc32(state) != crc:
+            if _sum(state, records, done) != crc:
                 raise HistoryError(f"{self.path}: the checkpoint at record {records} is damaged")
             return Checkpoint(int(records), int(done), bytes(state))
 
@@ -82,7 +89,7 @@ class DiskHistory:
                 if seq != expected:
                     raise HistoryError(f"{self.path}: record {expected} is missing")
                 with self._named():
-                    damaged = crc32(data) != crc
+                    damaged = _sum(data, seq) != crc
                 if damaged:
                     raise HistoryError(f"{self.path}: record {seq} is damaged")
                 yield bytes(data)
@@ -95,7 +102,7 @@ class DiskHistory:
         """Write records in one transaction."""
         with self._named():
             self._db.execute("BEGIN")
-            rows = [(self.count + place, crc32(data), data) for place, data in enumerate(records, start=1)]
+            rows = [(seq, _sum(data, seq), data) for seq, data in enumerate(records, start=self.count + 1)]
             try:
                 self._db.executemany("INSERT INTO records VALUES (?, ?, ?)", rows)
                 self._db.execute("COMMIT")
@@ -108,7 +115,8 @@ class DiskHistory:
 
     def keep(self, checkpoint: Checkpoint, *, from_delivered: int) -> None:
         """Write a checkpoint, and forget what no reader from that position on needs."""
-        row = (checkpoint.records, checkpoint.delivered, crc32(checkpoint.state), checkpoint.state)
+        records, delivered, state = checkpoint
+        row = (records, delivered, _sum(state, records, delivered), state)
         with self._named():
             self._db.execute("BEGIN")
             try:
