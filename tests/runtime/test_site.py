@@ -349,3 +349,78 @@ def test_ten_thousand_groups_on_one_site(tmp_path: Path) -> None:
             tracemalloc.stop()
 
     run(work())
+
+
+@pytest.mark.slow
+def test_metrics_health_and_readiness(tmp_path: Path) -> None:
+    async def fetch(address: str, path: str) -> str:
+        host, port = address.rsplit(":", 1)
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        answer = (await reader.read()).decode()
+        writer.close()
+        return answer
+
+    async def work() -> None:
+        (at,) = ports(1)
+        config = cluster(tmp_path, metrics={"p": at})
+        async with Site(config, "p"):
+            assert "503" in await fetch(at, "/readyz")
+            assert "no link to q r" in await fetch(at, "/readyz")
+        async with Running(config) as sites:
+            await sites["p"].multicast("a", b"x", ack="safe")
+            assert "200 OK" in await fetch(at, "/readyz")
+            assert "200 OK" in await fetch(at, "/healthz")
+            figures = await fetch(at, "/metrics")
+            assert "ordercast_sent_total 1.0" in figures
+            assert "ordercast_links 2.0" in figures
+            assert "404" in await fetch(at, "/other")
+
+    run(work())
+
+
+@pytest.mark.slow
+def test_the_run_directory_of_a_live_cluster(tmp_path: Path) -> None:
+    """Parts appear while the sites run, and after a restart nothing is missing and nothing is there twice."""
+    import pyarrow.parquet as pq
+
+    async def work() -> None:
+        config = cluster(tmp_path, durable=True, export="run")
+        for begin in (0, 50):
+            async with Running(config) as sites:
+                for number in range(begin, begin + 50):
+                    await sites["p"].multicast("a" if number % 2 else "c", str(number).encode(), ack="ordered")
+                await quiet(sites)
+        deliveries = pq.read_table(tmp_path / "run" / "deliveries").to_pylist()
+        sends = pq.read_table(tmp_path / "run" / "sends").to_pylist()
+        assert sorted(row["source_seq"] for row in sends) == list(range(1, 101))
+        at_q = sorted((row for row in deliveries if row["site"] == "q"), key=lambda row: row["position"])
+        assert [row["position"] for row in at_q] == list(range(50))
+        assert {row["msg_id"] for row in at_q} == {f"p:{number + 1}" for number in range(100) if number % 2}
+        assert [row["prev_stamp"] for row in at_q[1:]] == [row["stamp"] for row in at_q[:-1]]
+        assert all(row["stamp"] > row["prev_stamp"] for row in at_q[1:])
+        membership = pq.read_table(tmp_path / "run" / "membership").to_pylist()
+        assert len(membership) == 6
+
+    run(work())
+
+
+@pytest.mark.slow
+def test_the_synchronous_client(tmp_path: Path) -> None:
+    from ordercast import sync
+
+    async def work() -> None:
+        config = cluster(tmp_path)
+
+        def script() -> list[bytes]:
+            with sync.connect(config.clients["p"]) as p, sync.connect(config.clients["q"]) as q:
+                q.join(["a"])
+                for number in range(3):
+                    p.multicast("a", str(number).encode(), ack="safe")
+                messages = q.messages(timeout=5)
+                return [next(messages).body for _ in range(3)]
+
+        async with Running(config):
+            assert await asyncio.to_thread(script) == [b"0", b"1", b"2"]
+
+    run(work())

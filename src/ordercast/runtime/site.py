@@ -11,13 +11,14 @@ import pickle
 import ssl
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, Self
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
 
-from ordercast.core.edges import Ack, Carry
+from ordercast.core.edges import Ack, Carry, Resend
 from ordercast.core.effects import Append, Deliver, Effect, Placed, Safe, Send
 from ordercast.core.events import Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import Machine
@@ -26,6 +27,7 @@ from ordercast.history.store import Checkpoint, History, MemoryHistory, event_of
 from ordercast.runtime.checks import Checker
 from ordercast.runtime.clients import ClientLink
 from ordercast.runtime.config import Cluster, deploy, plan_hash
+from ordercast.runtime.export import SECONDS, Export
 from ordercast.runtime.inbox import Inbox, Lot, lot_of
 from ordercast.runtime.links import Link
 from ordercast.types import GroupId, SiteId
@@ -43,6 +45,8 @@ LINGER_S = 0.002  # a batch waits so long for more when many are under way
 IDLE_S = 0.001  # a site that has sent nothing for so long sends at once
 MANY_UNDER_WAY = 16
 CHECKPOINT_BYTES = 64 * 2**20
+
+COUNTS = ("batches", "commits", "records", "reconnects", "resent", "parked", "extra")
 
 AckLevel = Literal["none", "ordered", "safe"]
 
@@ -65,6 +69,14 @@ class _Batch:
         self.bodies: list[bytes] = []
         self.bytes = 0
         self.waiting: list[tuple[int, AckLevel, asyncio.Future[Receipt]]] = []
+
+
+class _Exported(NamedTuple):
+    """A batch of this site that goes into the run directory, once it is on disk."""
+
+    first: int
+    many: int
+    groups: tuple[GroupId, ...]
 
 
 class _Sent:
@@ -97,13 +109,15 @@ class Site:
         self.delivered = 0  # messages, by now
         self.messages = 0  # sent by this site
         self.started = time.time()
-        self.counts = dict.fromkeys(("commits", "records", "reconnects", "parked"), 0)
+        self.counts = dict.fromkeys(COUNTS, 0)
         self.commit_seconds = 0.0
         self._incarnations: dict[SiteId, int] = {}
         self._all_links: set[Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._client_server: asyncio.Server | None = None
+        self._metrics_server: asyncio.Server | None = None
+        self.export: Export | None = None
         self.clients: set[ClientLink] = set()
         self._readers: list[Inbox] = []
         self._batches: dict[GroupId | tuple[GroupId, ...], _Batch] = {}
@@ -122,7 +136,7 @@ class Site:
         self._encoder = Encoder()
         self._records: list[bytes] = []
         self._record_bytes = 0
-        self._pending: list[Effect] = []
+        self._pending: list[Effect | _Exported] = []
         self._committing = False
         self._disk: ThreadPoolExecutor | None = None
         self._stopping = False
@@ -149,6 +163,12 @@ class Site:
             raise LocalError(f"{self.me} cannot listen at {host}:{port}: {error.strerror}") from None
         if self.me in self.cluster.clients:
             await self._listen_to_clients()
+        if self.me in self.cluster.metrics:
+            from ordercast.runtime.metrics import serve
+
+            self._metrics_server = await serve(self)
+        if self.export is not None:
+            self._spawn(self._export())
         for peer in self.cluster.sites:
             if peer > self.me:
                 self._spawn(self._call(peer))
@@ -163,8 +183,18 @@ class Site:
         except OSError as error:
             raise LocalError(f"{self.me} cannot listen to clients at {host}:{port}: {error.strerror}") from None
 
+    async def _export(self) -> None:
+        """Write a part now and then."""
+        assert self.export is not None
+        while True:
+            await asyncio.sleep(SECONDS)
+            await asyncio.to_thread(self.export.write, self.export.take())
+
     def _open_history(self) -> None:
         self.incarnation = time.time_ns() // 1_000_000
+        if self.cluster.export is not None:
+            folder = Path(self.cluster.folder) / self.cluster.export
+            self.export = Export(folder, self.me, self.deployment.groups)
         if not self.cluster.durable:
             self.history = MemoryHistory()
             self.machine = self.deployment.machine(self.me)
@@ -173,16 +203,20 @@ class Site:
         from ordercast.history.disk import DiskHistory
 
         self.history = DiskHistory(self.cluster.data_folder / self.me)
-        self._disk = ThreadPoolExecutor(1, thread_name_prefix="history")
         restored, self.machine = self._restore(self.history.checkpoint())
         for event, effects in self._replay(self.machine, restored):
             if isinstance(event, Multicast):
                 first, many = batch.read_head(event.body)
                 self.messages = max(self.messages, first + many - 1)
-            self.delivered += sum(batch.count(e.envelope.body) for e in effects if type(e) is Deliver)
+                if self.export is not None:
+                    self.export.sent(first, many, event.groups)
+            for effect in effects:
+                if type(effect) is Deliver:
+                    self._deliver(lot_of(effect.envelope, effect.stamp, self.delivered))
         if self.history.count == 0:
             state = self._frozen()
             self.history.keep(Checkpoint(0, 0, state), from_delivered=0)
+        self._disk = ThreadPoolExecutor(1, thread_name_prefix="history")
 
     def _restore(self, checkpoint: Checkpoint | None) -> tuple[int, Machine]:
         """Build the machine of a checkpoint; return it and the record it stands at."""
@@ -218,7 +252,7 @@ class Site:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for server in (self._server, self._client_server):
+        for server in (self._server, self._client_server, self._metrics_server):
             if server is not None:
                 server.close()
         for client in list(self.clients):
@@ -227,6 +261,8 @@ class Site:
             link.close()
         if self._ticking is not None:
             self._ticking.cancel()
+        if self.export is not None:
+            self.export.write(self.export.take())
         self._fail_receipts(LocalError("the site was stopped"))
         if self._disk is not None:
             self._disk.shutdown()
@@ -344,6 +380,9 @@ class Site:
                 self._unacknowledged += len(envelope.body) if envelope is not None else 0
                 if getattr(message.message, "receipt", False):
                     self._hurry(for_seconds=0.1)
+                self.counts["extra"] += envelope is not None and self.groups.isdisjoint(envelope.groups)
+            elif type(message) is Resend:
+                self.counts["resent"] += message.last - message.first + 1
             elif type(message) is Ack and self.loop.time() < self._hurried:
                 self._hurry()  # it settles what a source waits for: pass it on
         self._active = True
@@ -368,7 +407,7 @@ class Site:
     def _step(self, event: Event) -> None:
         self._do(self.machine.step(event))
 
-    def _do(self, effects: list[Effect]) -> None:
+    def _do(self, effects: "Sequence[Effect | _Exported]") -> None:
         """Put effects into the pipeline, or do them when nothing has to be written first."""
         if self._disk is None:
             for effect in effects:
@@ -382,7 +421,7 @@ class Site:
             else:
                 self._pending.append(effect)
 
-    def _apply(self, effect: Effect) -> None:
+    def _apply(self, effect: "Effect | _Exported") -> None:
         kind = type(effect)
         if kind is Send:
             link = self.links.get(effect.to)  # type: ignore[union-attr]
@@ -395,6 +434,8 @@ class Site:
             self._placed(effect.number, effect.stamp)  # type: ignore[union-attr]
         elif kind is Safe:
             self._safe(effect.number)  # type: ignore[union-attr]
+        elif self.export is not None:
+            self.export.sent(effect.first, effect.many, effect.groups)  # type: ignore[union-attr]
 
     def _end_round(self) -> None:
         """All that came is stepped: write, or send."""
@@ -438,6 +479,8 @@ class Site:
     async def _checkpoint(self, frozen: bytes) -> None:
         """The state was taken when all records of this commit were stepped, and all its effects are done now."""
         checkpoint = Checkpoint(self.history.count, self.delivered, frozen)
+        if self.export is not None:  # what is before a checkpoint is not delivered again after a restart
+            await asyncio.to_thread(self.export.write, self.export.take())
         from_delivered = max(0, self.delivered - self.limits.retain_messages)
         keep = self.history.keep
         await self.loop.run_in_executor(self._disk, lambda: keep(checkpoint, from_delivered=from_delivered))
@@ -590,7 +633,10 @@ class Site:
         self._sent[number] = _Sent(open_batch, first, self._last_sent)
         self._unsafe_bytes += open_batch.bytes
         self._active = True
+        self.counts["batches"] += 1
         self._step(Multicast(groups, batch.pack(first, open_batch.bodies), bool(open_batch.waiting)))
+        if self.export is not None:
+            self._do([_Exported(first, len(open_batch.bodies), groups)])
         if open_batch.waiting:
             self._hurry(for_seconds=0.1)
         if not self.deployment.receipts:
@@ -642,6 +688,10 @@ class Site:
         self._last_delivered[lot.source] = max(self._last_delivered.get(lot.source, 0), lot.first + many - 1)
         for reader in self._readers:
             reader.put(lot)
+        if self.export is not None:
+            self.export.delivered(lot)
+            if self.export.full:
+                self.export.write(self.export.take())
 
     def inbox(self, groups: list[GroupId] | None = None, *, after: int | None = None) -> Inbox:
         """Open a reader of all groups this site is in, or of some; `after` a position, or from now on."""
