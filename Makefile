@@ -32,6 +32,7 @@ sim: setup  ## the random campaign: 2,000 seeds x machines x mixes of faults
 
 chaos: setup  ## real processes killed, stopped and started under load; mutated frames; damaged histories
 	@$(PYTHON) benchmarks/chaos.py
+	@$(PYTHON) benchmarks/endurance.py
 	@$(PYTHON) benchmarks/fuzz.py
 
 record: setup  ## rewrite the expected half of tests/cases

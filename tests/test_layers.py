@@ -26,7 +26,8 @@ MAY_IMPORT = {
     "cli": ROOT
     | {"__init__", "film", "core", "protocols", "sim", "planning", "verify", "plans", "runs", "pictures", "cli"}
     | {"runtime", "history", "wire"},
-    "__init__": ROOT | {"planning", "plans", "verify"},
+    "__init__": ROOT | {"planning", "plans", "verify", "runtime"},
+    "sync": {"types", "runtime"},
     "__main__": {"cli"},
 }
 IMPURE = {"asyncio", "socket", "random", "threading", "subprocess", "datetime", "tempfile", "os"}
