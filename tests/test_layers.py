@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "plans": ROOT | {"planning", "verify"},
     "runs": {"types", "errors", "core"},
     "pictures": {"types", "errors", "topology", "film", "pictures"},
-    "testing": ROOT | {"runtime", "core", "protocols", "sim", "planning", "verify", "testing"},
+    "testing": ROOT | {"runtime", "history", "wire", "core", "protocols", "sim", "planning", "verify", "testing"},
     "cli": ROOT
     | {"__init__", "film", "core", "protocols", "sim", "planning", "verify", "plans", "runs", "pictures", "cli"}
     | {"runtime", "history", "wire"},
