@@ -31,18 +31,24 @@ class DiskHistory:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "history.db"
+        self._mark = -1
         with self._named():
             folder.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=0.5)
-            for setting in ("page_size=16384", "locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL"):
-                self._db.execute(f"PRAGMA {setting}")
-            self._db.execute("PRAGMA wal_autocheckpoint=2000")
-            self._db.executescript(SCHEMA)
-            self.count = self._last()
-            self._mark = os.open(folder / "mark", os.O_RDWR | os.O_CREAT, 0o644)
-            marked = int.from_bytes(os.pread(self._mark, 8, 0), "big")
-        if marked > self.count:
-            raise HistoryError(f"{self.path}: ends at record {self.count}, but {marked} were written")
+        try:
+            with self._named():
+                for setting in ("page_size=16384", "locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL"):
+                    self._db.execute(f"PRAGMA {setting}")
+                self._db.execute("PRAGMA wal_autocheckpoint=2000")
+                self._db.executescript(SCHEMA)
+                self.count = self._last()
+                self._mark = os.open(folder / "mark", os.O_RDWR | os.O_CREAT, 0o644)
+                marked = int.from_bytes(os.pread(self._mark, 8, 0), "big")
+            if marked > self.count:
+                raise HistoryError(f"{self.path}: ends at record {self.count}, but {marked} were written")
+        except HistoryError:
+            self.close()
+            raise
 
     def _last(self) -> int:
         (records,) = self._db.execute("SELECT max(seq) FROM records").fetchone()
@@ -136,4 +142,6 @@ class DiskHistory:
         """Let go of the files."""
         with self._named():
             self._db.close()
-            os.close(self._mark)
+            if self._mark >= 0:
+                os.close(self._mark)
+                self._mark = -1

@@ -1,0 +1,62 @@
+"""A short chaos run on real processes; the long one is `make chaos`."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ordercast.testing.chaos import Chaos
+
+
+@pytest.mark.slow
+def test_kill_9_and_stop_under_load(tmp_path: Path) -> None:
+    """Nothing acknowledged is lost, nothing comes twice, the order is acyclic, and nothing is left held."""
+    chaos = Chaos(tmp_path, seed=1)
+    asyncio.run(chaos.run(8))
+
+    assert set(chaos.verdict().values()) == {None}, chaos.verdict()
+    assert chaos.kills and len(chaos.acknowledged) > 20
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_named_and_nothing_is_acknowledged(tmp_path: Path) -> None:
+    """The history cannot grow: the site says so and ends with exit code 1."""
+    chaos = Chaos(tmp_path, groups={"g": ["s0", "s1"]})
+
+    async def work() -> None:
+        for site in chaos.sites:
+            chaos.start(site)
+        await chaos._all_up()
+        await fill(chaos)
+
+    asyncio.run(work())
+
+
+async def fill(chaos: Chaos) -> None:
+    import shlex
+    import subprocess
+    import sys
+
+    from ordercast.errors import OrdercastError
+    from ordercast.runtime.client import connect
+
+    chaos.processes["s1"].kill()
+    chaos.processes["s1"].wait()
+    site = [sys.executable, "-m", "ordercast", "site", "s1", "--cluster", str(chaos.path)]
+    command = ["bash", "-c", f"ulimit -f 400; exec {shlex.join(site)}"]  # no file of it may pass 400 KiB
+    small = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    acknowledged = 0
+    try:
+        async with asyncio.timeout(40), connect(chaos.cluster.clients["s0"]) as client:
+            while small.poll() is None:
+                async with asyncio.timeout(5):
+                    await client.multicast("g", bytes(20_000), ack="safe")
+                acknowledged += 1
+    except (OrdercastError, TimeoutError):
+        pass
+    said = small.communicate(timeout=20)[1].decode()
+    chaos.processes["s0"].kill()
+    chaos.processes["s0"].wait()
+    assert small.returncode == 1
+    assert "history.db" in said and "disk" in said, said
+    assert 0 < acknowledged < 40
