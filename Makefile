@@ -1,7 +1,7 @@
 # One command does all set-up: `make demo` shows the main job, `make test` proves it.
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
-.PHONY: help setup demo test quick check sim chaos bench record lock clean
+.PHONY: help setup demo test quick check sim chaos peers bench record lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -34,6 +34,13 @@ chaos: setup  ## real processes killed, stopped and started under load; mutated 
 	@$(PYTHON) benchmarks/chaos.py
 	@$(PYTHON) benchmarks/endurance.py
 	@$(PYTHON) benchmarks/fuzz.py
+
+peers: setup  ## Redis and NATS (Debian packages) on the same workload, beside ordercast
+	@command -v redis-server nats-server >/dev/null || { echo "installing redis-server and nats-server"; \
+	  $$([ "$$(id -u)" = 0 ] || echo sudo) apt-get install -y -qq --no-install-recommends redis-server nats-server; }
+	@uv=$$(command -v uv || echo .bootstrap/bin/uv); \
+	  $$uv pip install --quiet --python $(PYTHON) --require-hashes -r requirements/peers.txt
+	@PATH=$$PATH:/usr/sbin $(PYTHON) benchmarks/peers/compare.py
 
 record: setup  ## rewrite the expected half of tests/cases
 	@ORDERCAST_RECORD=1 $(PYTHON) -m pytest tests/test_cases.py

@@ -120,10 +120,10 @@ def measure(
         group: len(senders) * (rounds + sum(1 for number in range(paced) if number % len(workload.groups) == index))
         for index, group in enumerate(workload.groups)
     }
-    order_ok, complete = _verify(workload, logs, expected)
+    order_ok, complete = verify(workload, logs, expected)
     per_round = sum(len(members) for members in workload.groups.values())
     deliveries = rounds * len(senders) * per_round
-    latency = _latencies(logs)
+    latency = latencies(logs)
     return {
         "durable": durable,
         "batch": batch,
@@ -174,7 +174,7 @@ def _all(workers: dict[str, tuple[Any, Connection]], what: str, seconds: float) 
     return said
 
 
-def _verify(workload: Workload, logs: dict[str, Any], expected: dict[str, int]) -> tuple[bool, bool]:
+def verify(workload: Workload, logs: dict[str, Any], expected: dict[str, int]) -> tuple[bool, bool]:
     """Judge what was recorded: one serial order exists, and every member has every message of its groups once."""
     from ordercast.verify.deliveries import tangled
 
@@ -194,7 +194,7 @@ def _verify(workload: Workload, logs: dict[str, Any], expected: dict[str, int]) 
     return not tangled(ids), complete
 
 
-def _latencies(logs: dict[str, Any]) -> list[float]:
+def latencies(logs: dict[str, Any]) -> list[float]:
     """Return for each paced message how long it took to its last member, sorted."""
     slowest: dict[tuple[int, int], float] = {}
     for *_, late in logs.values():
