@@ -274,7 +274,9 @@ def run_peer(kind: str, workload: Workload, messages: int, batch: int) -> dict[s
         command = ["redis-server", "--port", str(port), "--dir", str(folder), *limits]
     else:
         config = folder / "nats.conf"
-        config.write_text(f"port: {port}\nmax_payload: 8MB\njetstream {{\n store_dir: \"{folder}\"\n max_mem: 4GB\n max_file: 8GB\n}}\n")
+        config.write_text(
+            f'port: {port}\nmax_payload: 8MB\njetstream {{\n store_dir: "{folder}"\n max_mem: 4GB\n max_file: 8GB\n}}\n'
+        )
         command = ["nats-server", "-c", str(config)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -69,6 +70,8 @@ def site(
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         async with Site(config, name) as running:
             print(f"{name} is up at {config.sites[name]}", flush=True)
+            gc.collect()
+            gc.freeze()  # what is there by now stays: the collector need not look at it again
             while not stop.is_set() and running.failed is None:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), 0.2)

@@ -5,6 +5,7 @@ message by message and note source and number of each: order and completeness ar
 """
 
 import asyncio
+import gc
 import multiprocessing
 import pickle
 import resource
@@ -222,6 +223,8 @@ async def _site(task: Task, senders: list[str], pipe: Connection) -> None:
         reader = _Reader(site, senders, task) if task.me not in senders else None
         while len(site.links) < len(task.cluster.sites) - 1:
             await asyncio.sleep(0.01)
+        gc.collect()
+        gc.freeze()  # what is there by now stays: the collector need not look at it again
         pipe.send(("ready", None))
         while (word := await words.get()) != "stop":
             if word == "cpu":
