@@ -424,3 +424,28 @@ def test_the_synchronous_client(tmp_path: Path) -> None:
             assert await asyncio.to_thread(script) == [b"0", b"1", b"2"]
 
     run(work())
+
+
+@pytest.mark.slow
+def test_what_an_application_does_wrong_is_said_and_changes_nothing(tmp_path: Path) -> None:
+    async def work() -> None:
+        config = cluster(tmp_path)
+        async with Running(config) as sites, connect(config.clients["p"]) as client:
+            for sender in (sites["p"], client):
+                with pytest.raises(LocalError, match="a message is bytes, not str"):
+                    await sender.multicast("a", "text")  # type: ignore[arg-type]
+            with pytest.raises(LocalError, match="there is no group 'z'"):
+                await sites["p"].multicast("z", b"x")
+            with pytest.raises(LocalError, match="not in group 'b'"):
+                sites["p"].inbox(["b"])
+            await client.multicast("z", b"x")
+            with pytest.raises(LocalError, match="there is no group 'z'"):
+                await client.flush()
+            messages = aiter(sites["q"].inbox())
+            await sites["p"].multicast("a", b"1")
+            await sites["p"].multicast(("a",), b"2")
+            await sites["p"].multicast(("b", "a", "b"), b"3", ack="safe")
+            got = [await anext(messages) for _ in range(3)]
+            assert sorted((m.body, m.group) for m in got) == [(b"1", "a"), (b"2", "a"), (b"3", "a+b")]
+
+    run(work())

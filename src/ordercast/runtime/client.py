@@ -52,6 +52,7 @@ class Client(asyncio.Protocol):
         self._lots: asyncio.Queue[Lot | None] = asyncio.Queue()
         self._error: OrdercastError | None = None
         self._joined = False
+        self._refused: LocalError | None = None
 
     async def __aenter__(self) -> Self:
         host, _, port = self.address.rpartition(":")
@@ -86,6 +87,10 @@ class Client(asyncio.Protocol):
         """Send a message; see `Site.multicast`."""
         if self._error is not None:
             raise self._error
+        if self._refused is not None:
+            self._raise_refusal()
+        if type(body) is not bytes:
+            raise LocalError(f"a message is bytes, not {type(body).__name__}")
         while self._unanswered > WINDOW_BYTES:
             self._room.clear()
             await self._room.wait()
@@ -115,7 +120,18 @@ class Client(asyncio.Protocol):
         self._posting = False
         batches, self._open = self._open, {}
         for group, batch in batches.items():
-            self._post(group, batch.bodies, "none").add_done_callback(_read_quietly)
+            self._post(group, batch.bodies, "none").add_done_callback(self._note_refusal)
+
+    def _note_refusal(self, done: asyncio.Future[Any]) -> None:
+        """What was sent without an acknowledgement and refused is raised by the next `multicast` or `flush`."""
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, LocalError) and self._refused is None:
+            self._refused = error
+
+    def _raise_refusal(self) -> None:
+        refused, self._refused = self._refused, None
+        if refused is not None:
+            raise refused
 
     def _post(self, group: GroupId | tuple[GroupId, ...], bodies: list[bytes], ack: str) -> asyncio.Future[Any]:
         done: asyncio.Future[Any] = self._loop.create_future()
@@ -136,8 +152,8 @@ class Client(asyncio.Protocol):
     async def flush(self) -> None:
         """Wait until the site has taken everything; raises what went wrong with any of it."""
         self._post_open()
-        for done in list(self._waiting.values()):
-            await done
+        await asyncio.gather(*self._waiting.values())
+        self._raise_refusal()
 
     # Reading.
 
@@ -242,12 +258,6 @@ class Client(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Tell everybody who waits."""
         self._end(LinkLostError(f"the connection to {self.address} ended"))
-
-
-def _read_quietly(done: asyncio.Future[Any]) -> None:
-    """Whoever sent without an acknowledgement hears of errors through `flush`, or not at all."""
-    if not done.cancelled():
-        done.exception()
 
 
 def connect(address: str, token: str | None = None) -> Client:

@@ -62,10 +62,10 @@ class Receipt(msgspec.Struct, frozen=True):
 class _Batch:
     """Messages of this site to the same groups, not yet sent."""
 
-    __slots__ = ("bodies", "bytes", "groups", "waiting")
+    __slots__ = ("bodies", "bytes", "groups", "key", "waiting")
 
-    def __init__(self, groups: tuple[GroupId, ...]) -> None:
-        self.groups = groups
+    def __init__(self, key: GroupId | tuple[GroupId, ...], groups: tuple[GroupId, ...]) -> None:
+        self.key, self.groups = key, groups
         self.bodies: list[bytes] = []
         self.bytes = 0
         self.waiting: list[tuple[int, AckLevel, asyncio.Future[Receipt]]] = []
@@ -541,6 +541,8 @@ class Site:
         """
         if self._unsafe_bytes > self.limits.window_bytes:
             await self._wait_for_room()
+        if type(body) is not bytes:
+            raise LocalError(f"a message is bytes, not {type(body).__name__}")
         batch = self._batches.get(group) or self._begin(group)
         size = len(body)
         if size > self.limits.body_bytes:
@@ -593,7 +595,7 @@ class Site:
             raise self.failed
         if self._stopping:
             raise LocalError("the site was stopped")
-        groups = (group,) if isinstance(group, str) else group
+        groups = (group,) if isinstance(group, str) else tuple(sorted(set(group)))
         for name in groups:
             if name not in self.deployment.groups.members:
                 raise LocalError(f"there is no group {name!r}")
@@ -603,7 +605,7 @@ class Site:
                 raise LocalError(f"groups {', '.join(groups)} are ordered apart: one message cannot go to all of them")
         if not groups:
             raise LocalError("a message to no group")
-        found = self._batches[group] = _Batch(groups)
+        found = self._batches[group] = _Batch(group, groups)
         if self._sending is None:
             if len(self._sent) > MANY_UNDER_WAY:
                 self._sending = self.loop.call_later(LINGER_S, self._send_open)
@@ -623,7 +625,7 @@ class Site:
 
     def _send(self, open_batch: _Batch) -> None:
         groups = open_batch.groups
-        self._batches.pop(groups[0] if len(groups) == 1 and groups[0] in self._batches else groups, None)
+        self._batches.pop(open_batch.key, None)
         if not open_batch.bodies:
             return
         first = self.messages + 1
