@@ -126,7 +126,7 @@ def main() -> int:
             panel.plot([time_ for time_, _ in values], [mib for _, mib in values], label=site)
         panel.axvspan(5, 5 + asked.seconds, color="#f2e8d5", zorder=0)
         panel.set(title=name, xlabel="seconds")
-        panel.set_ylim(bottom=0)
+    panels[0].set_ylim(0, 1.1 * max(float(str(row[4])) for row in rows))
     panels[0].set_ylabel("memory of each site, MiB")
     panels[0].legend(frameon=False)
     figure.savefig(PICTURE)

@@ -181,6 +181,8 @@ def test_a_reader_that_stops_blocks_its_sources_and_memory_stays_bounded(tmp_pat
             assert not sender.done()
             status = sites["q"].status()
             assert status["parked"] > 0
+            await asyncio.sleep(1.5)
+            assert sites["q"].status()["parked"] == status["parked"]  # nobody asks again for what waits outside
             assert status["reader_bytes"][0] < 300_000
             assert sites["p"].status()["unsafe_bytes"] < 400_000
             assert "wait outside" in str(sites["q"].explain("p:1"))

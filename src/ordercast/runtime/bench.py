@@ -231,7 +231,7 @@ async def _site(task: Task, senders: list[str], pipe: Connection) -> None:
                 used = resource.getrusage(resource.RUSAGE_SELF)
                 pipe.send((word, used.ru_utime + used.ru_stime))
             elif word == "rss":
-                pipe.send((word, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
+                pipe.send((word, _peak_kib()))
             elif word == "notes":
                 path = Path(task.cluster.folder) / f"{task.me}.notes"
                 if reader is not None:
@@ -249,6 +249,12 @@ async def _site(task: Task, senders: list[str], pipe: Connection) -> None:
                 else:
                     await reader.until_paced()
                 pipe.send(("done", time.monotonic()))
+
+
+def _peak_kib() -> int:
+    """Return the most memory this process ever had (`ru_maxrss` would count the parent's, before exec)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 async def _send_all(site: Site, names: list[str], task: Task) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
 
-from ordercast.core.edges import Ack, Carry, Resend
+from ordercast.core.edges import Ack, Carry, Null, Resend
 from ordercast.core.effects import Append, Deliver, Effect, Placed, Safe, Send
 from ordercast.core.events import Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import Machine
@@ -374,6 +374,8 @@ class Site:
                 self._parked.append((peer, message))  # bounded by the windows of the sources: nothing is acknowledged
                 self.counts["parked"] += 1
                 continue
+            if type(message) is Null and self._parked:
+                continue  # it would make the machine ask again for what waits outside already
             self._step(Received(peer, message))
             if type(message) is Carry:
                 envelope = getattr(message.message, "envelope", None)
