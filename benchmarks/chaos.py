@@ -1,6 +1,6 @@
-"""Chaos (`make chaos`): six durable sites as processes under load, killed with -9 and stopped again and again, judged.
+"""Chaos (`make chaos`): six durable sites as processes under load, killed with -9, restarted, stopped, cut off; judged.
 
-Run: python benchmarks/chaos.py [--faults 240] [--seed 0] [--kinds kill,stop]
+Run: python benchmarks/chaos.py [--faults 420] [--seed 0] [--kinds kill,cut]
 """
 
 import argparse
@@ -17,9 +17,9 @@ from results import record, table
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--faults", type=int, default=260)
+    parser.add_argument("--faults", type=int, default=420)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kinds", default="kill,kill,kill,kill,stop")
+    parser.add_argument("--kinds", default="kill,kill,kill,kill,restart,stop,cut,hold")
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="ordercast-chaos-"))
     chaos = Chaos(folder, asked.seed)
@@ -35,7 +35,9 @@ def main() -> int:
         shutil.rmtree(folder)
     rows: list[list[object]] = [
         ["kill -9 and restart", chaos.kills],
+        ["SIGTERM and restart", chaos.restarts],
         ["SIGSTOP and SIGCONT", chaos.stops],
+        ["links cut, or held one way, and healed", chaos.cuts],
         ["messages attempted", f"{len(chaos.attempted):,}"],
         ["acknowledged (ordered or safe)", f"{len(chaos.acknowledged):,}"],
         ["deliveries judged", f"{deliveries:,}"],

@@ -12,7 +12,7 @@ from ordercast.testing.chaos import Chaos
 def test_kill_9_and_stop_under_load(tmp_path: Path) -> None:
     """Nothing acknowledged is lost, nothing comes twice, the order is acyclic, and nothing is left held."""
     chaos = Chaos(tmp_path, seed=1)
-    asyncio.run(chaos.run(8))
+    asyncio.run(chaos.run(12))
 
     assert set(chaos.verdict().values()) == {None}, chaos.verdict()
     assert chaos.kills and len(chaos.acknowledged) > 20
@@ -25,7 +25,7 @@ def test_a_full_disk_is_named_and_nothing_is_acknowledged(tmp_path: Path) -> Non
 
     async def work() -> None:
         for site in chaos.sites:
-            chaos.start(site)
+            chaos.start(site, through_proxies=False)
         await chaos._all_up()
         await fill(chaos)
 

@@ -23,6 +23,74 @@ from ordercast.runtime.client import connect
 from ordercast.runtime.config import Cluster, deploy, read_cluster
 from ordercast.verify.deliveries import JUDGES, Record, Sent
 
+
+class Proxy:
+    """A link that can be cut: both ways, or held one way; what is held goes on when it is healed."""
+
+    def __init__(self, target: str) -> None:
+        host, _, port = target.rpartition(":")
+        self.target = (host, int(port))
+        self.address = ""
+        self.cut = False
+        self._held: dict[bool, asyncio.Event] = {}
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, port: int) -> None:
+        """Listen."""
+        self._held = {True: asyncio.Event(), False: asyncio.Event()}
+        for event in self._held.values():
+            event.set()
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.cut:
+            writer.close()
+            return
+        try:
+            other_reader, other_writer = await asyncio.open_connection(*self.target)
+        except OSError:
+            writer.close()
+            return
+        self._writers |= {writer, other_writer}
+        await asyncio.gather(self._pump(reader, other_writer, True), self._pump(other_reader, writer, False))
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, forth: bool) -> None:
+        try:
+            while data := await reader.read(65_536):
+                await self._held[forth].wait()
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    def break_all(self) -> None:
+        """Cut: every connection ends, and no new one is made."""
+        self.cut = True
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    def hold(self, forth: bool) -> None:
+        """Let nothing pass one way."""
+        self._held[forth].clear()
+
+    def heal(self) -> None:
+        """Let everything pass again."""
+        self.cut = False
+        for event in self._held.values():
+            event.set()
+
+    def close(self) -> None:
+        """Stop."""
+        if self._server is not None:
+            self._server.close()
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+
 GROUPS = {
     "g0": ["s0", "s1", "s2"],
     "g1": ["s1", "s2", "s3"],
@@ -48,6 +116,8 @@ class Chaos:
     problems: list[str] = field(default_factory=list)
     kills: int = 0
     stops: int = 0
+    cuts: int = 0
+    restarts: int = 0
     lost_connections: int = 0
 
     def __post_init__(self) -> None:
@@ -55,11 +125,22 @@ class Chaos:
         self.chance = random.Random(self.seed)
         self.sites = sorted({site for members in self.groups.values() for site in members})
         self.path = self.folder / "cluster.toml"
-        ports = _free_ports(2 * len(self.sites))
-        lines = [self.options, "[sites]", *(f'{site} = "127.0.0.1:{ports.pop()}"' for site in self.sites)]
-        lines += ["[clients]", *(f'{site} = "127.0.0.1:{ports.pop()}"' for site in self.sites)]
-        lines += ["[groups]", *(f"{group} = {members}" for group, members in self.groups.items())]
-        self.path.write_text("\n".join(lines))
+        pairs = [(one, other) for one in self.sites for other in self.sites if one < other]
+        ports = _free_ports(2 * len(self.sites) + len(pairs))
+        where = {site: f"127.0.0.1:{ports.pop()}" for site in self.sites}
+        clients = {site: f"127.0.0.1:{ports.pop()}" for site in self.sites}
+        self.proxies = {pair: Proxy(where[pair[1]]) for pair in pairs}  # the smaller name calls
+        self.proxy_ports = {pair: ports.pop() for pair in pairs}
+
+        def lines(sites: dict[str, str]) -> str:
+            text = [self.options, "[sites]", *(f'{site} = "{at}"' for site, at in sites.items())]
+            text += ["[clients]", *(f'{site} = "{at}"' for site, at in clients.items())]
+            return "\n".join([*text, "[groups]", *(f"{group} = {members}" for group, members in self.groups.items())])
+
+        self.path.write_text(lines(where))
+        for site in self.sites:
+            seen = {p: f"127.0.0.1:{self.proxy_ports[site, p]}" if site < p else at for p, at in where.items()}
+            (self.folder / f"{site}.toml").write_text(lines(seen))
         self.cluster: Cluster = read_cluster(self.path)
         deploy(self.cluster)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -67,14 +148,21 @@ class Chaos:
         self.sending = True
         self.reading = True
 
-    def start(self, site: str) -> None:
+    def start(self, site: str, *, through_proxies: bool = True) -> None:
         """Start a site's process."""
-        command = [sys.executable, "-m", "ordercast", "site", site, "--cluster", str(self.path)]
+        path = self.folder / f"{site}.toml" if through_proxies else self.path
+        command = [sys.executable, "-m", "ordercast", "site", site, "--cluster", str(path)]
         with (self.folder / f"{site}.log").open("ab") as log:
             self.processes[site] = subprocess.Popen(command, stdout=log, stderr=log)
 
-    async def run(self, faults: int, kinds: Faults = ("kill", "stop"), say: Callable[[str], None] = print) -> None:
+    async def run(
+        self,
+        faults: int,
+        kinds: Faults = ("kill", "kill", "restart", "stop", "cut", "hold"),
+        say: Callable[[str], None] = print,
+    ) -> None:
         """Start everything, let faults happen under load, heal, and wait until nothing is left."""
+        await self.start_proxies()
         for site in self.sites:
             self.start(site)
         clients = [asyncio.create_task(self._send(site)) for site in self.sites]
@@ -82,7 +170,7 @@ class Chaos:
         try:
             await self._all_up()
             for number in range(faults):
-                await asyncio.sleep(self.chance.uniform(0.0, 0.4))
+                await asyncio.sleep(self.chance.uniform(0.0, 0.8))
                 await self._fault(self.chance.choice(kinds), self.chance.choice(self.sites))
                 if number % 20 == 19:
                     say(f"{number + 1} faults, {len(self.acknowledged)} acknowledged")
@@ -95,6 +183,8 @@ class Chaos:
             for task in (*clients, *readers):
                 task.cancel()
             await asyncio.gather(*clients, *readers, return_exceptions=True)
+            for proxy in self.proxies.values():
+                proxy.close()
             for process in self.processes.values():
                 process.send_signal(signal.SIGCONT)
                 process.terminate()
@@ -105,14 +195,30 @@ class Chaos:
                     process.kill()
                     self.problems.append(f"{site} did not stop when it was told to")
 
+    async def start_proxies(self) -> None:
+        """Let the links pass through something that can cut them."""
+        for pair, proxy in self.proxies.items():
+            await proxy.start(self.proxy_ports[pair])
+
     async def _fault(self, kind: str, site: str) -> None:
         process = self.processes[site]
-        if kind == "kill":
-            self.kills += 1
-            process.kill()
-            process.wait()
+        if kind in ("kill", "restart"):
+            self.kills += kind == "kill"
+            self.restarts += kind == "restart"
+            process.send_signal(signal.SIGKILL if kind == "kill" else signal.SIGTERM)
+            while process.poll() is None:
+                await asyncio.sleep(0.01)
             await asyncio.sleep(self.chance.choice([0.0, 0.1, 0.5]))
             self.start(site)
+        elif kind in ("cut", "hold"):
+            self.cuts += 1
+            proxy = self.proxies[self.chance.choice(sorted(self.proxies))]
+            if kind == "cut":
+                proxy.break_all()
+            else:
+                proxy.hold(self.chance.random() < 0.5)
+            await asyncio.sleep(self.chance.uniform(0.1, 1.5))
+            proxy.heal()
         else:
             self.stops += 1
             process.send_signal(signal.SIGSTOP)
