@@ -9,6 +9,7 @@ import ssl
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
+from ordercast.core.edges import Null
 from ordercast.core.events import Control, Message
 from ordercast.errors import PeerError
 from ordercast.types import SiteId
@@ -97,7 +98,7 @@ class Link(asyncio.Protocol):
     def send(self, message: Message) -> None:
         """Queue a message; `flush` writes."""
         head, payload = frame(*self._encoder.encode(message))
-        if isinstance(message, Control):
+        if isinstance(message, Control) and type(message) is not Null:  # a null speaks of what was sent before it
             self._control.append(head + payload)
         elif self._data_bytes > WAITING_AT_MOST:
             self.dropped += 1  # the edge will send it again

@@ -53,7 +53,8 @@ class Proxy:
             writer.close()
             return
         self._writers |= {writer, other_writer}
-        await asyncio.gather(self._pump(reader, other_writer, True), self._pump(other_reader, writer, False))
+        with suppress(asyncio.CancelledError):  # the run is over
+            await asyncio.gather(self._pump(reader, other_writer, True), self._pump(other_reader, writer, False))
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, forth: bool) -> None:
         try:
