@@ -52,12 +52,11 @@ class SyncClient:
 
     def messages(self, timeout: float | None = None) -> Iterator[Delivered]:
         """Yield what is delivered; raises TimeoutError when nothing comes for so long."""
-        stream = aiter(self._client)
 
         async def next_one() -> Delivered | None:
-            return await anext(stream, None)
+            return await asyncio.wait_for(anext(aiter(self._client), None), timeout)
 
-        while (message := self._run(next_one(), timeout)) is not None:
+        while (message := self._run(next_one())) is not None:
             yield message
 
     def status(self) -> dict[str, Any]:

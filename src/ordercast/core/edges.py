@@ -16,7 +16,7 @@ from ordercast.core.events import Control, Event, Message, Multicast, Received
 from ordercast.errors import PeerError
 from ordercast.types import SiteId
 
-EARLY_AT_MOST = 100_000  # numbers further ahead than this are a fault of the peer, not of the network (errata 62)
+EARLY_AT_MOST = 100_000  # numbers further ahead than this are not parked: the wait queue is bounded (errata 62)
 RESEND_AT_MOST = 256  # envelopes per request; the rest is asked for when these are there
 
 
@@ -148,8 +148,9 @@ class Edges:
             return ready
         if carry.number < edge.expected:  # a duplicate must not sit at the head of the queue (errata 5)
             return []
-        if carry.number > edge.expected + EARLY_AT_MOST:
-            raise PeerError(f"{sender} sent number {carry.number} where {edge.expected} is next")
+        if carry.number > edge.expected + EARLY_AT_MOST:  # too far ahead to be kept: it will be asked for
+            self._ask(sender, carry.stream, edge, carry.number - 1, effects)
+            return []
         if not edge.early:
             edge.since = self.now
         edge.early[carry.number] = carry.message
@@ -197,11 +198,10 @@ class Edges:
                 out = self._known(sender, stream, upto)
                 for number in range(out.acked + 1, upto + 1):
                     del out.kept[number]
-                    if out.because:
+                    if number in out.because:
                         key, behind = out.because.pop(number)
-                        if key in self._in:
-                            self._in[key].owed[behind] -= 1
-                            self._settle(self._in[key])
+                        self._in[key].owed[behind] -= 1
+                        self._settle(self._in[key])
                 if upto > out.acked:
                     out.acked, out.since = upto, self.now
             case Resend(stream, first, last):
@@ -252,6 +252,9 @@ class Edges:
         """The peer has lost everything (it is not durable): begin anew with it; what it still owed is given up."""
         for key in [key for key in self._in if key[0] == peer]:
             del self._in[key]
+        for out in self._out.values():
+            for number in [number for number, (key, _) in out.because.items() if key[0] == peer]:
+                del out.because[number]
         for key in [key for key in self._out if key[0] == peer]:
             for behind, number in self._out.pop(key).because.values():
                 if behind in self._in:

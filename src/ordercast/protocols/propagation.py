@@ -99,13 +99,12 @@ class Propagation:
             message = event.message
             if type(message) is not Carry:
                 return self._control(event.sender, message)
+            self._from_whom(event.sender, message.message)
             effects: list[Effect] = [Append(event)]
             key = (event.sender, message.stream)
             ready = self.edges.receive(event.sender, message, effects)
             for number, inner in enumerate(ready, self.edges.expected(key) - len(ready)):
-                if type(inner) is not Propagate:
-                    raise PeerError(f"{event.sender} sent what is not for propagation: {inner}")
-                self._from_whom(event.sender, inner)
+                assert type(inner) is Propagate
                 self._arrive(key, inner, number, effects)
             return effects
         if isinstance(event, Multicast):
@@ -115,15 +114,30 @@ class Propagation:
         assert isinstance(event, Tick)
         return self.edges.tick(event.now)
 
-    def _from_whom(self, sender: SiteId, message: Propagate) -> None:
-        """What comes down comes from the parent, what is to be ordered comes from its source (errata 62)."""
+    def _from_whom(self, sender: SiteId, message: Message) -> None:
+        """What comes down comes from the parent, what is to be ordered from its source, to its entry (errata 62).
+
+        Checked before anything changes: what is refused leaves no trace.
+        """
+        if type(message) is not Propagate:
+            raise PeerError(f"{sender} sent what is not for propagation: {message}")
         envelope = message.envelope
         if message.stamp:
-            tree = self._tree(envelope.order_class)
-            if sender != tree.parent or message.stamp <= tree.above:
-                raise PeerError(f"{sender} sent {envelope} down, out of turn or from the side")
-        elif envelope.source != sender:
-            raise PeerError(f"{sender} sent {envelope}, which is not its own")
+            if sender != self._tree(envelope.order_class).parent:
+                raise PeerError(f"{sender} sent {envelope} down, and is not above {self.me}")
+        elif envelope.source != sender or self.routes.entry(envelope.groups) != self.me:
+            raise PeerError(f"{sender} sent {envelope}, which is not its own or does not enter at {self.me}")
+
+    def forget(self, peer: SiteId) -> list[int]:
+        """A peer has lost everything: begin anew with it; return this site's messages that may be lost with it."""
+        self.edges.forget(peer)
+        for tree in self.of_class.values():
+            if tree.parent == peer:
+                tree.above = self.routes.plan.epoch.to_bytes(8, "big")
+        lost = [number for key in [k for k in self.unsafe if k[0] == peer] for _, number in self.unsafe.pop(key)]
+        effects: list[Effect] = []
+        self._safe(effects)  # what only the peer had not acknowledged is as safe as it will be
+        return lost + [effect.number for effect in effects if isinstance(effect, Safe)]
 
     def _control(self, sender: SiteId, message: Message) -> list[Effect]:
         if type(message) is Place:

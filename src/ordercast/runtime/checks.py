@@ -6,8 +6,10 @@ import msgspec
 
 from ordercast.core.edges import Carry
 from ordercast.core.events import Envelope, Message
-from ordercast.core.machine import Groups
 from ordercast.errors import PeerError
+from ordercast.protocols.counting import Numbered
+from ordercast.protocols.deployment import Deployment
+from ordercast.protocols.swap import Ordered
 from ordercast.types import SiteId
 from ordercast.wire import batch
 
@@ -29,8 +31,13 @@ def _fields(kind: type[Message]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 class Checker:
     """Knows the groups; raises PeerError for what no honest peer sends."""
 
-    def __init__(self, groups: Groups) -> None:
-        self.groups = groups
+    def __init__(self, me: SiteId, deployment: Deployment) -> None:
+        self.me, self.groups = me, deployment.groups
+        self.apart = deployment.protocol in (
+            "two-phase",
+            "timestamp",
+        )  # one message may go to groups of several classes
+        groups = self.groups
         self.sources = frozenset(groups.sources)
         self.streams = 2 * len(groups.classes) + 2
 
@@ -43,7 +50,7 @@ class Checker:
                 raise PeerError(f"{sender} sent number {message.number} on stream {message.stream}")
         envelope: Envelope | None = getattr(inner, "envelope", None)
         if envelope is not None:
-            self._check_envelope(sender, envelope)
+            self._check_envelope(sender, envelope, stub=type(inner) in (Ordered, Numbered))
         kind = type(inner)
         numbers, tables = _fields(kind)
         for name in numbers:
@@ -59,15 +66,20 @@ class Checker:
         if group is not None and group not in self.groups.members:
             raise PeerError(f"{sender} speaks of group {group!r}, which is not here")
 
-    def _check_envelope(self, sender: SiteId, envelope: Envelope) -> None:
+    def _check_envelope(self, sender: SiteId, envelope: Envelope, *, stub: bool) -> None:
         groups = self.groups
         if not envelope.groups or any(group not in groups.members for group in envelope.groups):
             raise PeerError(f"{sender} sent {envelope.msg_id} to groups that are not here: {envelope.groups}")
-        if any(groups.class_of(group) != envelope.order_class for group in envelope.groups[:1]):
+        same = envelope.groups[:1] if self.apart else envelope.groups
+        if any(groups.class_of(group) != envelope.order_class for group in same):
             raise PeerError(f"{sender} sent {envelope} in class {envelope.order_class}")
         if envelope.epoch != groups.epoch:
             raise PeerError(f"{sender} sent {envelope} of epoch {envelope.epoch}, this is {groups.epoch}")
         if envelope.source not in self.sources or not 0 < envelope.number <= NUMBER_AT_MOST:
             raise PeerError(f"{sender} sent {envelope}, whose source or number is none")
-        if envelope.body:
-            batch.read_head(envelope.body)
+        mine = self.me in groups.union(envelope.groups)
+        if envelope.body or mine or not stub:
+            if mine:
+                batch.unpack(envelope.body)
+            else:
+                batch.read_head(envelope.body)

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Self, cast
 
 import msgspec
@@ -53,6 +53,8 @@ class Client(asyncio.Protocol):
         self._error: OrdercastError | None = None
         self._joined = False
         self._refused: LocalError | None = None
+        self._unread: Iterator[Delivered] = iter(())
+        self._causal = False
 
     async def __aenter__(self) -> Self:
         host, _, port = self.address.rpartition(":")
@@ -67,7 +69,7 @@ class Client(asyncio.Protocol):
         self._write(links.LOGIN, links.Login(links.VERSION, self.token))
         welcome = await self._welcome
         self.site, self.groups = welcome.site, frozenset(welcome.groups)
-        self._body_bytes = welcome.body_bytes
+        self._body_bytes, self._causal = welcome.body_bytes, welcome.causal
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -103,8 +105,16 @@ class Client(asyncio.Protocol):
             done = self._post(group, [body], ack)
             receipt = await done
             return Receipt(receipt.first, receipt.stamps[0] if receipt.stamps else None)
+        if type(group) is not str:
+            group = tuple(sorted(set(group)))
+            group = group[0] if len(group) == 1 else group
         batch = self._open.get(group)
+        if batch is not None and batch.bytes + len(body) > BATCH_BYTES:
+            self._post_open()
+            batch = None
         if batch is None:
+            if self._causal:  # what was sent to another group before must go before
+                self._post_open()
             batch = self._open[group] = _Open()
             if not self._posting:
                 self._posting = True
@@ -135,6 +145,9 @@ class Client(asyncio.Protocol):
 
     def _post(self, group: GroupId | tuple[GroupId, ...], bodies: list[bytes], ack: str) -> asyncio.Future[Any]:
         done: asyncio.Future[Any] = self._loop.create_future()
+        if self._error is not None:
+            done.set_exception(self._error)
+            return done
         number = next(self._ids)
         groups = (group,) if isinstance(group, str) else group
         size = sum(map(len, bodies))
@@ -154,6 +167,8 @@ class Client(asyncio.Protocol):
         self._post_open()
         await asyncio.gather(*self._waiting.values())
         self._raise_refusal()
+        if self._error is not None:
+            raise self._error
 
     # Reading.
 
@@ -176,15 +191,19 @@ class Client(asyncio.Protocol):
         if not self._joined:
             await self.join()
         while (lot := await self._lots.get()) is not None:
-            yield lot
             self._write(links.TAKEN, links.Taken(len(lot.body)))
+            yield lot
+        self._lots.put_nowait(None)  # whoever reads again finds the end too
         if self._error is not None:
             raise self._error
 
     async def __aiter__(self) -> AsyncIterator[Delivered]:
-        """Yield what is delivered, message by message."""
+        """Yield what is delivered, message by message; who stops in between goes on with the next message."""
+        for message in self._unread:
+            yield message
         async for lot in self.lots():
-            for message in lot.messages():
+            self._unread = iter(lot.messages())
+            for message in self._unread:
                 yield message
 
     # Asking.

@@ -76,7 +76,8 @@ class ClientLink(asyncio.Protocol):
             raise PeerError("this token is not known here")
         self.name = tokens.get(login.token or "", "anyone")
         everything = sorted(self.site.deployment.groups.members)
-        welcome = links.Welcome(self.site.me, sorted(self.site.groups), everything, self.site.limits.body_bytes)
+        limits, causal = self.site.limits, self.site.cluster.causal
+        welcome = links.Welcome(self.site.me, sorted(self.site.groups), everything, limits.body_bytes, causal)
         self._write(links.WELCOME, welcome)
 
     def _allowed(self, what: str, groups: tuple[GroupId, ...] | list[GroupId]) -> None:

@@ -5,6 +5,7 @@ ended: the history delivers again what was not exported.
 """
 
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,9 @@ class Export:
 
     def _begin(self, table: str) -> int:
         """Return where the last part of this site ended."""
-        ends = [int(path.stem.rsplit("-", 1)[1]) for path in (self.folder / table).glob(f"{self.site}-*.parquet")]
-        return max(ends, default=-1) + 1
+        name = re.compile(rf"{re.escape(self.site)}-\d+-(\d+)")
+        found = (name.fullmatch(path.stem) for path in (self.folder / table).glob("*.parquet"))
+        return max((int(match[1]) for match in found if match), default=-1) + 1
 
     def sent(self, first: int, many: int, groups: tuple[GroupId, ...]) -> None:
         """A batch was sent."""

@@ -2,13 +2,15 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
 import msgspec
 
 from ordercast.core.events import Envelope
 from ordercast.types import GroupId, SiteId
 from ordercast.wire import batch
+
+OVERHEAD = 64  # what a batch takes beside its bytes, about
 
 
 class Delivered(msgspec.Struct, frozen=True, gc=False):
@@ -53,7 +55,8 @@ class Inbox:
 
     def __init__(self, groups: frozenset[GroupId] | None, past: Iterable[Lot], drained: Callable[[], None]) -> None:
         self._groups = groups
-        self._past = past
+        self._past = iter(past)
+        self._unread: Iterator[Delivered] = iter(())
         self._drained = drained
         self._lots: deque[Lot] = deque()
         self._more = asyncio.Event()
@@ -64,7 +67,7 @@ class Inbox:
         """Add what was delivered, if it is for this reader."""
         if self._groups is None or not self._groups.isdisjoint(lot.groups):
             self._lots.append(lot)
-            self.bytes += len(lot.body)
+            self.bytes += len(lot.body) + OVERHEAD
             self._more.set()
 
     def close(self) -> None:
@@ -72,25 +75,32 @@ class Inbox:
         self._closed = True
         self._more.set()
 
-    async def lots(self) -> AsyncIterator[Lot]:
-        """Yield what is delivered, in batches."""
+    async def _next(self) -> Lot | None:
+        """Return what comes next, None at the end; what was taken is not counted any more."""
         for lot in self._past:
             if self._groups is None or not self._groups.isdisjoint(lot.groups):
-                yield lot
-        self._past = ()
-        while True:
-            while self._lots:
-                lot = self._lots.popleft()
-                yield lot
-                self.bytes -= len(lot.body)
-                self._drained()
+                return lot
+        while not self._lots:
             if self._closed:
-                return
+                return None
             self._more.clear()
             await self._more.wait()
+        lot = self._lots.popleft()
+        self.bytes -= len(lot.body) + OVERHEAD
+        self._drained()
+        return lot
+
+    async def lots(self) -> AsyncIterator[Lot]:
+        """Yield what is delivered, in batches."""
+        while (lot := await self._next()) is not None:
+            yield lot
 
     async def __aiter__(self) -> AsyncIterator[Delivered]:
-        """Yield what is delivered, message by message."""
-        async for lot in self.lots():
-            for message in lot.messages():
+        """Yield what is delivered, message by message; who stops in between goes on with the next message."""
+        while True:
+            for message in self._unread:
                 yield message
+            lot = await self._next()
+            if lot is None:
+                return
+            self._unread = iter(lot.messages())

@@ -47,6 +47,7 @@ class Link(asyncio.Protocol):
         """Greet at once when we called."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports look like it and are none
         self._transport.set_write_buffer_limits(high=WRITE_AHEAD)
+        self.site.connected(self)
         if self.wanted is not None:
             self._write_host(links.HELLO, links.encode(self.site.hello(self.wanted)))
 

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -20,9 +21,9 @@ import msgspec
 
 from ordercast.core.edges import Ack, Carry, Null, Resend
 from ordercast.core.effects import Append, Deliver, Effect, Placed, Safe, Send
-from ordercast.core.events import Event, Message, Multicast, Received, Tick
+from ordercast.core.events import Control, Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import Machine
-from ordercast.errors import HistoryError, LocalError, OrdercastError, PeerError
+from ordercast.errors import HistoryError, LocalError, OrdercastError
 from ordercast.history.store import Checkpoint, History, MemoryHistory, event_of, record
 from ordercast.runtime.checks import Checker
 from ordercast.runtime.clients import ClientLink
@@ -100,7 +101,7 @@ class Site:
         self.deployment = deploy(cluster)
         self.groups = frozenset(group for group, sites in self.deployment.groups.members.items() if me in sites)
         self.plan = plan_hash(cluster, self.deployment)
-        self.checker = Checker(self.deployment.groups)
+        self.checker = Checker(me, self.deployment)
         self.loop: asyncio.AbstractEventLoop
         self.machine: Machine
         self.history: History
@@ -118,6 +119,8 @@ class Site:
         self._client_server: asyncio.Server | None = None
         self._metrics_server: asyncio.Server | None = None
         self.export: Export | None = None
+        self._exporting = asyncio.Lock()
+        self._part_is_full = asyncio.Event()
         self.clients: set[ClientLink] = set()
         self._readers: list[Inbox] = []
         self._batches: dict[GroupId | tuple[GroupId, ...], _Batch] = {}
@@ -125,11 +128,13 @@ class Site:
         self._sent: dict[int, _Sent] = {}
         self._unsafe_bytes = 0
         self._room = asyncio.Event()
+        self._posting = asyncio.Lock()
         self._parked: deque[tuple[SiteId, Message]] = deque()
         self._ticking: asyncio.TimerHandle | None = None
         self._last_delivered: dict[SiteId, int] = {}
         self._hurried = 0.0
         self._to_flush: dict[Link, None] = {}
+        self._time = 0.0
         self._unacknowledged = 0  # bytes taken in since the last tick
         self._last_sent = 0.0
         self._active = False
@@ -185,9 +190,20 @@ class Site:
 
     async def _export(self) -> None:
         """Write a part now and then."""
-        assert self.export is not None
         while True:
-            await asyncio.sleep(SECONDS)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._part_is_full.wait(), SECONDS)
+            self._part_is_full.clear()
+            try:
+                await self._write_part()
+            except OrdercastError as error:
+                self._fail(error)
+                return
+
+    async def _write_part(self) -> None:
+        """Write what was collected; parts appear in order."""
+        assert self.export is not None
+        async with self._exporting:
             await asyncio.to_thread(self.export.write, self.export.take())
 
     def _open_history(self) -> None:
@@ -243,6 +259,7 @@ class Site:
         if self._stopping:
             return
         self._stopping = True
+        self._room.set()
         if self.failed is None:
             self._send_open()
             while self._committing:
@@ -262,7 +279,10 @@ class Site:
         if self._ticking is not None:
             self._ticking.cancel()
         if self.export is not None:
-            self.export.write(self.export.take())
+            try:
+                self.export.write(self.export.take())
+            except OrdercastError as error:
+                log.error("export.failed site=%s reason=%r", self.me, str(error))
         self._fail_receipts(LocalError("the site was stopped"))
         if self._disk is not None:
             self._disk.shutdown()
@@ -278,6 +298,11 @@ class Site:
         """Log one line: a stable name and facts."""
         log.info("%s site=%s %s", event, self.me, " ".join(f"{name}={value!r}" for name, value in facts.items()))
 
+    def clock(self) -> float:
+        """Return the time that machines are told: it goes on after a restart, and never back."""
+        self._time = max(self._time, time.time())
+        return self._time
+
     # Links.
 
     def hello(self, wanted: SiteId) -> Hello:
@@ -287,6 +312,8 @@ class Site:
 
     def why_not(self, hello: Hello, called: SiteId | None) -> str | None:
         """Return why we do not talk to this one, if so."""
+        if self.failed is not None:
+            return f"{self.me} has failed: {self.failed}"
         ours = self.hello(hello.site)
         if hello.version != VERSION:
             return f"{hello.site} speaks version {hello.version}, {self.me} speaks {VERSION}"
@@ -305,6 +332,12 @@ class Site:
             return f"{hello.site} has lost its history: it was incarnation {known}, now it is {hello.incarnation}"
         return None
 
+    def connected(self, link: Link) -> None:
+        """A connection is there; who it is we know when it has greeted."""
+        self._all_links.add(link)
+        if len(self._all_links) > self.limits.connections:
+            link.refuse(f"{self.me} has {self.limits.connections} links, which is the limit")
+
     def linked(self, link: Link, hello: Hello) -> None:
         """A peer has greeted: from now on this is the link to it."""
         old = self.links.get(hello.site)
@@ -313,14 +346,30 @@ class Site:
         self.links[hello.site] = link
         known = self._incarnations.get(hello.site)
         edges = getattr(self.machine, "edges", None)
-        if known not in (None, hello.incarnation) and edges is not None:
-            edges.forget(hello.site)
+        if known not in (None, hello.incarnation):
+            self._begin_anew_with(hello.site)
         self._incarnations[hello.site] = hello.incarnation
         self.counts["reconnects"] += known is not None
         self.note("link.up", peer=hello.site)
         if edges is not None:
             self._do(edges.resume(hello.site))
         self._end_round()
+
+    def _begin_anew_with(self, peer: SiteId) -> None:
+        """A site that is not durable was restarted: what was under way to and from it is lost, and said to be."""
+        self.note("peer.lost_everything", peer=peer)
+        self._parked = deque(waiting for waiting in self._parked if waiting[0] != peer)
+        edges = getattr(self.machine, "edges", None)
+        forget = getattr(self.machine, "forget", None) or getattr(edges, "forget", None)
+        lost = forget(peer) if forget is not None else None
+        for number in lost or ():
+            sent = self._sent.get(number)
+            if sent is not None:
+                for _, _, done in sent.waiting:
+                    if not done.done():
+                        done.set_exception(LocalError(f"lost: {peer} was restarted and is not durable"))
+                sent.waiting = []
+                self._safe(number)
 
     def unlinked(self, link: Link) -> None:
         """A connection is gone."""
@@ -340,7 +389,6 @@ class Site:
                 _, link = await self.loop.create_connection(
                     lambda: Link(self, peer), host, port, ssl=tls, server_hostname=name
                 )
-                self._all_links.add(link)
                 await link.closed
                 wait = 0.05 if link.peer is not None else min(2 * wait, 2.0)
             except (OSError, ssl.SSLError) as error:
@@ -352,7 +400,7 @@ class Site:
         while True:
             await asyncio.sleep(0.5)
             now = self.loop.time()
-            for link in list(self.links.values()):
+            for link in list(self._all_links):
                 link.beat(now)
 
     def _tls(self, *, server: bool) -> ssl.SSLContext | None:
@@ -370,7 +418,7 @@ class Site:
             return
         for message in messages:
             self.checker.check(peer, message)
-            if type(message) is Carry and (self._parked or self._behind()):
+            if (self._parked or self._behind()) and not isinstance(message, Control):
                 self._parked.append((peer, message))  # bounded by the windows of the sources: nothing is acknowledged
                 self.counts["parked"] += 1
                 continue
@@ -397,11 +445,11 @@ class Site:
 
     def _unpark(self) -> None:
         """A reader has read: let in what waited, as far as there is room."""
-        while self._parked and not self._behind():
+        while self._parked and not self._behind() and self.failed is None:
             peer, message = self._parked.popleft()
             try:
                 self._step(Received(peer, message))
-            except PeerError as error:
+            except OrdercastError as error:
                 if peer in self.links:
                     self.links[peer].refuse(str(error))
         self._end_round()
@@ -411,6 +459,8 @@ class Site:
 
     def _do(self, effects: "Sequence[Effect | _Exported]") -> None:
         """Put effects into the pipeline, or do them when nothing has to be written first."""
+        if self.failed is not None:
+            return
         if self._disk is None:
             for effect in effects:
                 self._apply(effect)
@@ -441,6 +491,8 @@ class Site:
 
     def _end_round(self) -> None:
         """All that came is stepped: write, or send."""
+        if self.failed is not None:
+            return
         if self._disk is not None:
             if (self._records or self._pending) and not self._committing:
                 self._committing = True
@@ -456,7 +508,7 @@ class Site:
     async def _commit(self) -> None:
         """Write everything that came, do what follows from it, and again while more came."""
         try:
-            while self._records or self._pending:
+            while self.failed is None and (self._records or self._pending):
                 records, self._records = self._records, []
                 pending, self._pending = self._pending, []
                 frozen = None
@@ -473,8 +525,11 @@ class Site:
                 self._flush()
                 if frozen is not None:
                     await self._checkpoint(frozen)
-        except HistoryError as error:
+        except OrdercastError as error:
             self._fail(error)
+        except Exception as error:  # ours to mend, and nothing may be sent or written after it
+            log.exception("site.bug site=%s", self.me)
+            self._fail(LocalError(f"{type(error).__name__}: {error}"))
         finally:
             self._committing = False
 
@@ -482,7 +537,7 @@ class Site:
         """The state was taken when all records of this commit were stepped, and all its effects are done now."""
         checkpoint = Checkpoint(self.history.count, self.delivered, frozen)
         if self.export is not None:  # what is before a checkpoint is not delivered again after a restart
-            await asyncio.to_thread(self.export.write, self.export.take())
+            await self._write_part()
         from_delivered = max(0, self.delivered - self.limits.retain_messages)
         keep = self.history.keep
         await self.loop.run_in_executor(self._disk, lambda: keep(checkpoint, from_delivered=from_delivered))
@@ -490,11 +545,16 @@ class Site:
 
     def _fail(self, error: OrdercastError) -> None:
         """The disk is full or broken: say so, acknowledge nothing more, and let go of all links."""
+        if self.failed is not None:
+            return
         self.failed = error
+        self._records, self._pending = [], []
+        self._parked.clear()
         log.error("site.failed site=%s reason=%r", self.me, str(error))
         self._fail_receipts(error)
+        self._batches.clear()
         self._room.set()
-        for link in list(self.links.values()):
+        for link in list(self._all_links):
             link.abort()
         for reader in self._readers:
             reader.close()
@@ -522,7 +582,7 @@ class Site:
             return
         self._unacknowledged = 0
         active, self._active = self._active, False
-        self._step(Tick(self.loop.time()))
+        self._step(Tick(self.clock()))
         if self._disk is None:
             self._flush()
         elif self._pending and not self._committing:
@@ -543,12 +603,21 @@ class Site:
         """
         if self._unsafe_bytes > self.limits.window_bytes:
             await self._wait_for_room()
+        if self.failed is not None:
+            raise self.failed
         if type(body) is not bytes:
             raise LocalError(f"a message is bytes, not {type(body).__name__}")
-        batch = self._batches.get(group) or self._begin(group)
+        if type(group) is not str:
+            group = tuple(sorted(set(group)))
+            group = group[0] if len(group) == 1 else group
         size = len(body)
         if size > self.limits.body_bytes:
             raise LocalError(f"a message of {size} bytes; at most {self.limits.body_bytes} are allowed")
+        batch = self._batches.get(group) or self._begin(group)
+        full = batch.bytes + size > self.limits.envelope_bytes or len(batch.bodies) >= self.limits.envelope_messages
+        if full and batch.bodies:
+            self._send(batch)
+            batch = self._begin(group)
         batch.bodies.append(body)
         batch.bytes += size
         if ack != "none" and not self.deployment.receipts:
@@ -571,24 +640,24 @@ class Site:
         self, group: GroupId | tuple[GroupId, ...], bodies: list[bytes], ack: AckLevel = "none"
     ) -> tuple[int, list[bytes | None]]:
         """Send messages as one batch of their own; returns the number of the first, and the stamps when asked for."""
-        if self._unsafe_bytes > self.limits.window_bytes:
-            await self._wait_for_room()
-        if not bodies or any(len(body) > self.limits.body_bytes for body in bodies):
-            raise LocalError(f"no message, or one of more than {self.limits.body_bytes} bytes")
+        if not bodies or sum(map(len, bodies)) > self.limits.body_bytes:
+            raise LocalError(f"no message, or more than {self.limits.body_bytes} bytes")
         if ack != "none" and not self.deployment.receipts:
             raise LocalError(f"protocol {self.cluster.protocol} gives no receipts: ack must be 'none'")
-        for open_batch in list(self._batches.values()):
-            self._send(open_batch)
-        own = self._begin(group)
-        own.bodies += bodies
-        own.bytes = sum(map(len, bodies))
-        done: list[asyncio.Future[Receipt]] = []
-        if ack != "none":
-            done = [self.loop.create_future() for _ in bodies]
-            own.waiting += [(index, ack, future) for index, future in enumerate(done)]
-        first = self.messages + 1
-        self._send(own)
-        self._end_round()
+        async with self._posting:  # who came first is sent first
+            await self._wait_for_room()
+            for open_batch in list(self._batches.values()):
+                self._send(open_batch)
+            own = self._begin(group)
+            own.bodies += bodies
+            own.bytes = sum(map(len, bodies))
+            done: list[asyncio.Future[Receipt]] = []
+            if ack != "none":
+                done = [self.loop.create_future() for _ in bodies]
+                own.waiting += [(index, ack, future) for index, future in enumerate(done)]
+            first = self.messages + 1
+            self._send(own)
+            self._end_round()
         return first, [receipt.stamp for receipt in await asyncio.gather(*done)]
 
     def _begin(self, group: GroupId | tuple[GroupId, ...]) -> _Batch:
@@ -607,6 +676,9 @@ class Site:
                 raise LocalError(f"groups {', '.join(groups)} are ordered apart: one message cannot go to all of them")
         if not groups:
             raise LocalError("a message to no group")
+        if self.cluster.causal:  # what was sent to another group before must go before
+            for earlier in list(self._batches.values()):
+                self._send(earlier)
         found = self._batches[group] = _Batch(group, groups)
         if self._sending is None:
             if len(self._sent) > MANY_UNDER_WAY:
@@ -634,7 +706,7 @@ class Site:
         self.messages += len(open_batch.bodies)
         number = self.machine.sent + 1
         self._last_sent = self.loop.time()
-        self._sent[number] = _Sent(open_batch, first, self._last_sent)
+        self._sent[number] = _Sent(open_batch, first, self.clock())
         self._unsafe_bytes += open_batch.bytes
         self._active = True
         self.counts["batches"] += 1
@@ -647,7 +719,7 @@ class Site:
             self._safe(number)
 
     async def _wait_for_room(self) -> None:
-        while self._unsafe_bytes > self.limits.window_bytes and self.failed is None:
+        while self._unsafe_bytes > self.limits.window_bytes and self.failed is None and not self._stopping:
             self._room.clear()
             await self._room.wait()
 
@@ -695,7 +767,7 @@ class Site:
         if self.export is not None:
             self.export.delivered(lot)
             if self.export.full:
-                self.export.write(self.export.take())
+                self._part_is_full.set()
 
     def inbox(self, groups: list[GroupId] | None = None, *, after: int | None = None) -> Inbox:
         """Open a reader of all groups this site is in, or of some; `after` a position, or from now on."""
@@ -748,7 +820,7 @@ class Site:
         source, _, number = message.rpartition(":")
         if source not in self.cluster.sites or not number.isdigit():
             return {"message": message, "error": "give SOURCE:NUMBER, with the name of a site"}
-        now, facts = self.loop.time(), []
+        now, facts = self.clock(), []
         if source == self.me:
             facts += self._explain_own(int(number), now)
         last = self._last_delivered.get(source, 0)
@@ -778,7 +850,7 @@ class Site:
 
     def status(self) -> dict[str, Any]:
         """Return what there is to know, as plain values."""
-        now = self.loop.time()
+        now = self.clock()
         held = [
             {"what": h.what, "reason": h.reason, "seconds": round(max(0.0, now - h.since), 3)}
             for h in self.machine.held()[:100]

@@ -41,6 +41,6 @@ def unpack(body: bytes) -> list[bytes]:
         bodies = _decode(memoryview(body)[HEAD.size :])
     except msgspec.MsgspecError as error:
         raise PeerError(f"an envelope that is no batch: {error}") from None
-    if len(bodies) != read_head(body)[1]:
+    if not bodies or len(bodies) != read_head(body)[1]:
         raise PeerError(f"an envelope of {len(bodies)} messages says it has {read_head(body)[1]}")
     return bodies

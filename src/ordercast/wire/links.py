@@ -44,6 +44,7 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True):
     groups: list[str]
     all_groups: list[str]
     body_bytes: int
+    causal: bool = False
 
 
 class Join(msgspec.Struct, frozen=True, array_like=True):
