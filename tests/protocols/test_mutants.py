@@ -26,7 +26,7 @@ MUTANTS: list[tuple[str, str, str, str, tuple[str, bool]]] = [
     ("errata 3: numbers are not advanced", E, "out.sent += 1", "out.sent = 1", ("propagation", False)),
     ("errata 5: a duplicate is parked", E, "if carry.number < edge.expected:", "if False:", ("propagation", False)),
     ("early messages are taken", E, "if carry.number == edge.expected:", "if carry.number >= edge.expected:", ("arrow", False)),
-    ("nobody asks again", E, "if not edge.asked:", "if False:", ("two-phase", False)),
+    ("nobody asks again", E, "if not edge.asked or edge.expected > edge.asked_upto:", "if False:", ("two-phase", False)),
     ("nulls are never sent", E, "if out.told == out.sent and now - out.since >= self.patience:", "if False:", ("propagation", False)),
     ("acks drop one too many", E, "range(out.acked + 1, upto + 1)", "range(out.acked + 1, min(upto + 2, out.sent + 1))", ("arrow", False)),
     ("the wait queue is not emptied", E, "while edge.expected in edge.early:", "if edge.expected in edge.early:", ("propagation", False)),

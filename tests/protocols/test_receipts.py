@@ -5,7 +5,9 @@ from functools import partial
 
 import pytest
 
-from ordercast.core.effects import Effect, Safe
+from ordercast.core.edges import Carry, Edges, Null
+from ordercast.core.effects import Effect, Safe, Send
+from ordercast.protocols.lamport import Ask
 from ordercast.sim.scenario import deploy, judge
 from ordercast.sim.workload import WORKLOADS, answer
 from ordercast.sim.world import World
@@ -42,3 +44,22 @@ def test_safe_means_that_every_member_has_it(mix: str, causal: bool) -> None:
         assert verdict.ok, (seed, verdict.findings)
         assert early == []
         assert len(safe) == verdict.outcome.sends
+
+
+def test_a_long_gap_is_filled_without_waiting_for_ticks() -> None:
+    """A thousand messages are lost: one null, and the rest is asked for as it arrives."""
+    sender, receiver = Edges(), Edges()
+    kept = [sender.send("b", 0, Ask(number)).message for number in range(1000)]
+    assert len(kept) == 1000
+    asked = receiver.control("a", Null(0, 1000))
+    taken, rounds = 0, 0
+    while asked:
+        rounds += 1
+        (request,) = asked
+        assert isinstance(request, Send)
+        asked = []
+        for effect in sender.control("b", request.message):
+            assert isinstance(effect, Send) and isinstance(effect.message, Carry)
+            taken += len(receiver.receive("a", effect.message, asked))
+
+    assert (taken, rounds) == (1000, 4)

@@ -80,13 +80,15 @@ class _Out:
 
 
 class _In:
-    __slots__ = ("asked", "early", "expected", "fresh", "owed", "settled", "since")
+    __slots__ = ("asked", "asked_upto", "early", "expected", "fresh", "owed", "seen", "settled", "since")
 
     def __init__(self) -> None:
         self.expected = 1
         self.early: dict[int, Message] = {}  # the wait queue
         self.since = 0.0
         self.asked = False  # since the last tick
+        self.asked_upto = 0
+        self.seen = 0  # the highest number known to be missing
         self.fresh = False  # something to acknowledge
         self.settled = 0  # what may be acknowledged
         self.owed: dict[int, int] = {}  # how many acknowledgements a number waits for
@@ -138,6 +140,8 @@ class Edges:
             if not edge.early:
                 if not self.subtree:
                     edge.settled = carry.number
+                if edge.asked_upto < edge.expected <= edge.seen:  # that was all we asked for: there is more
+                    self._ask(sender, carry.stream, edge, edge.seen, effects)
                 return [carry.message]
             ready = [carry.message]
             while edge.expected in edge.early:  # a loop, not a recursion per parked message (errata 5)
@@ -145,6 +149,8 @@ class Edges:
                 edge.expected += 1
             if not self.subtree:
                 edge.settled = edge.expected - 1
+            if edge.asked_upto < edge.expected <= edge.seen:
+                self._ask(sender, carry.stream, edge, min(edge.early) - 1 if edge.early else edge.seen, effects)
             return ready
         if carry.number < edge.expected:  # a duplicate must not sit at the head of the queue (errata 5)
             return []
@@ -186,9 +192,11 @@ class Edges:
         return settled
 
     def _ask(self, sender: SiteId, stream: int, edge: _In, last: int, effects: list[Effect]) -> None:
-        if not edge.asked:
+        edge.seen = max(edge.seen, last)
+        if not edge.asked or edge.expected > edge.asked_upto:
             edge.asked = True
-            effects.append(Send(sender, Resend(stream, edge.expected, min(last, edge.expected + RESEND_AT_MOST))))
+            edge.asked_upto = min(last, edge.expected + RESEND_AT_MOST)
+            effects.append(Send(sender, Resend(stream, edge.expected, edge.asked_upto)))
 
     def control(self, sender: SiteId, message: Message) -> list[Effect]:
         """Handle acknowledgements, resend requests and nulls."""
@@ -229,6 +237,8 @@ class Edges:
         effects: list[Effect] = []
         for (sender, stream), edge in self._in.items():
             edge.asked = False
+            if edge.seen < edge.expected:
+                edge.seen = edge.asked_upto = 0
             if edge.fresh:
                 edge.fresh = False
                 if sender:
