@@ -451,3 +451,43 @@ def test_what_an_application_does_wrong_is_said_and_changes_nothing(tmp_path: Pa
             assert sorted((m.body, m.group) for m in got) == [(b"1", "a"), (b"2", "a"), (b"3", "a+b")]
 
     run(work())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", sorted(set(MACHINES) - {"propagation"}))
+def test_what_a_source_has_under_way_is_bounded_without_receipts_too(
+    tmp_path: Path, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One member is away: every source stops at the bound; it is back: everything is delivered, nothing is left."""
+    from ordercast.runtime import site as module
+
+    monkeypatch.setattr(module, "UNDER_WAY_AT_MOST", 50)
+    monkeypatch.setattr("ordercast.protocols.sequencing.HISTORY_AT_MOST", 100)
+
+    async def work() -> None:
+        config = cluster(tmp_path, protocol=protocol, durable=True, limits=Limits(envelope_messages=1))
+        async with Running(config) as sites:
+            got: list[bytes] = []
+            reading = asyncio.create_task(read(sites["q"], got))
+            await sites.pop("r").stop()
+            sending = [asyncio.create_task(send(site)) for site in sites.values()]
+            await asyncio.sleep(2.0)
+            assert not all(task.done() for task in sending)
+            for site in sites.values():
+                assert site.messages <= 400
+            async with Site(config, "r") as r:
+                await asyncio.gather(*sending)
+                await quiet({**sites, "r": r})
+            reading.cancel()
+            assert len(got) == len(set(got)) == 1000
+
+    async def read(site: Site, got: list[bytes]) -> None:
+        async for message in site.inbox():
+            got.append(message.body)
+
+    async def send(site: Site) -> None:
+        for number in range(500):
+            await site.multicast("b", f"{site.me}-{number}".encode())
+            await asyncio.sleep(0)
+
+    run(work())

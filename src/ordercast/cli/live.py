@@ -432,7 +432,7 @@ def bench(
     workload: Path,
     /,
     *,
-    messages: int = 1_200_000,
+    messages: int | None = None,
     batch: int | None = None,
     durable: bool | None = None,
     as_json: Json = False,
@@ -446,7 +446,7 @@ def bench(
     workload
         Groups, senders and the size of a message (.toml).
     messages
-        How many messages all senders send as fast as it goes.
+        How many messages all senders send as fast as it goes; 1,200,000, or fewer with a small `--batch`.
     batch
         At most so many messages in an envelope; 1 shows what batching is worth.
     durable
@@ -457,6 +457,8 @@ def bench(
     """
     from ordercast.runtime.bench import measure, read_workload
 
+    if messages is None:
+        messages = 1_200_000 if batch is None else min(1_200_000, 20_000 * batch)  # some seconds
     if messages < 1 or (batch is not None and batch < 1):
         raise InputError("--messages and --batch must be at least 1")
     asked = read_workload(workload)

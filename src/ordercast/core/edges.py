@@ -281,6 +281,11 @@ class Edges:
         out = self._out.get(key)
         return out.acked if out is not None else 0
 
+    @property
+    def under_way(self) -> int:
+        """How many messages the slowest peer has not acknowledged."""
+        return max((len(out.kept) for out in self._out.values()), default=0)
+
     def held(self) -> list[Held]:
         """What is parked here."""
         return [

@@ -30,6 +30,7 @@ from ordercast.types import GroupId, SiteId
 
 ANSWERS_AT_MOST = 1024  # requests of one sender that may be under way at once
 FETCH_AT_MOST = 256  # messages per request; the rest is fetched when these are there
+HISTORY_AT_MOST = 1024  # envelopes of a group that not every member has; then requests wait
 
 
 class DoMulticast(Message, frozen=True, gc=False):
@@ -129,6 +130,10 @@ class _Sequencer:
         for group in envelope.groups:
             self.history[group][self.numbers[group]] = accept
         return accept
+
+    def full(self, groups: tuple[GroupId, ...]) -> bool:
+        """Whether a history is as long as it may be: a member is away, or slow (KIN §4 bounds nothing)."""
+        return any(len(self.history[group]) >= HISTORY_AT_MOST for group in groups if group in self.history)
 
     def forget(self, group: GroupId) -> None:
         """Drop what every member has (group-stable, KIN §4)."""
@@ -271,6 +276,8 @@ class Sequencing:
             numbers = sequencer.answers[client].get(request.count, ())
             self._to(sender, Accepted(envelope.order_class, request.count, numbers), effects)
             return
+        if sequencer.full(envelope.groups):
+            return  # it comes again, and its sender holds back meanwhile
         early = sequencer.early.setdefault(client, {})
         early[request.count] = request
         while taken + 1 in early:

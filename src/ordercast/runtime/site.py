@@ -45,6 +45,7 @@ ACKNOWLEDGE_BYTES = 128 * 2**10
 LINGER_S = 0.002  # a batch waits so long for more when many are under way
 IDLE_S = 0.001  # a site that has sent nothing for so long sends at once
 MANY_UNDER_WAY = 16
+UNDER_WAY_AT_MOST = 1000  # envelopes of a site whose protocol gives no receipts
 CHECKPOINT_BYTES = 64 * 2**20
 
 COUNTS = ("batches", "commits", "records", "reconnects", "resent", "parked", "extra")
@@ -127,6 +128,7 @@ class Site:
         self._sending: asyncio.TimerHandle | asyncio.Handle | None = None
         self._sent: dict[int, _Sent] = {}
         self._unsafe_bytes = 0
+        self._under_way = 0  # envelopes, where the protocol gives no receipts
         self._room = asyncio.Event()
         self._posting = asyncio.Lock()
         self._parked: deque[tuple[SiteId, Message]] = deque()
@@ -583,6 +585,8 @@ class Site:
         self._unacknowledged = 0
         active, self._active = self._active, False
         self._step(Tick(self.clock()))
+        if not self.deployment.receipts:
+            self._count_under_way()
         if self._disk is None:
             self._flush()
         elif self._pending and not self._committing:
@@ -601,7 +605,7 @@ class Site:
         `ack="ordered"` waits until it has its place, `ack="safe"` until every member has it durably. Without, it waits
         only while too much of this site is not safe yet.
         """
-        if self._unsafe_bytes > self.limits.window_bytes:
+        if self._crowded:
             await self._wait_for_room()
         if self.failed is not None:
             raise self.failed
@@ -716,10 +720,22 @@ class Site:
         if open_batch.waiting:
             self._hurry(for_seconds=0.1)
         if not self.deployment.receipts:
+            self._under_way += 1
             self._safe(number)
 
+    @property
+    def _crowded(self) -> bool:
+        return self._unsafe_bytes > self.limits.window_bytes or self._under_way > UNDER_WAY_AT_MOST
+
+    def _count_under_way(self) -> None:
+        """Without receipts: what the slowest peer has not acknowledged, or what is held here, whichever is more."""
+        edges = getattr(self.machine, "edges", None)
+        self._under_way = max(edges.under_way if edges is not None else 0, len(self.machine.held()))
+        if not self._crowded:
+            self._room.set()
+
     async def _wait_for_room(self) -> None:
-        while self._unsafe_bytes > self.limits.window_bytes and self.failed is None and not self._stopping:
+        while self._crowded and self.failed is None and not self._stopping:
             self._room.clear()
             await self._room.wait()
 
@@ -734,7 +750,7 @@ class Site:
         if sent is None:
             return
         self._unsafe_bytes -= sent.bytes
-        if self._unsafe_bytes <= self.limits.window_bytes:
+        if not self._crowded:
             self._room.set()
         self._answer(sent, "ordered")
         self._answer(sent, "safe")
@@ -868,6 +884,7 @@ class Site:
             "delivered": self.delivered,
             "unsafe_envelopes": len(self._sent),
             "unsafe_bytes": self._unsafe_bytes,
+            "under_way": self._under_way if not self.deployment.receipts else len(self._sent),
             "oldest_unsafe_seconds": round(now - oldest, 3),
             "parked": len(self._parked),
             "reader_bytes": [reader.bytes for reader in self._readers],
