@@ -127,8 +127,7 @@ class Site:
         self._batches: dict[GroupId | tuple[GroupId, ...], _Batch] = {}
         self._sending: asyncio.TimerHandle | asyncio.Handle | None = None
         self._sent: dict[int, _Sent] = {}
-        self._unsafe_bytes = 0
-        self._under_way = 0  # envelopes, where the protocol gives no receipts
+        self._unsafe_bytes = self._under_way = 0  # bytes; envelopes, where the protocol gives no receipts
         self._room = asyncio.Event()
         self._posting = asyncio.Lock()
         self._parked: deque[tuple[SiteId, Message]] = deque()
