@@ -7,6 +7,7 @@ import sys
 from cyclopts import App, CycloptsError
 
 from ordercast import __version__
+from ordercast.cli.audit import audit
 from ordercast.cli.demo import demo
 from ordercast.cli.judge import judge
 from ordercast.cli.live import bench, certs, explain, group, send, site, status, tail, up
@@ -22,7 +23,7 @@ app = App(
     default_parameter=None,
 )
 LIVE = (up, site, send, tail, group, status, explain, certs, bench)
-for command in (demo, plan, judge, simulate, explore, *LIVE):
+for command in (demo, plan, judge, simulate, explore, audit, *LIVE):
     app.command(command)
 
 

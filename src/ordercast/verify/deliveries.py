@@ -123,7 +123,7 @@ def acyclic(record: Record) -> str | None:
     tangled = record.tangled
     if not tangled:
         return None
-    cycle = min((_shortest_cycle(record, start, tangled) for start in sorted(tangled)[:50]), key=len)
+    cycle = min((shortest_cycle(record, start, tangled) for start in sorted(tangled)[:50]), key=len)
     steps = [f"{site} delivers {before} before {after}" for before, site, after in cycle]
     return "; ".join(steps)
 
@@ -152,7 +152,7 @@ def tangled(logs: Mapping[SiteId, Sequence[Key]]) -> set[Key]:
     return {message for message, count in earlier.items() if count} if left else set()
 
 
-def _shortest_cycle(record: Record, start: MsgId, among: set[MsgId]) -> list[tuple[MsgId, SiteId, MsgId]]:
+def shortest_cycle(record: Record, start: MsgId, among: set[MsgId]) -> list[tuple[MsgId, SiteId, MsgId]]:
     """Return the fewest steps "at this site, this before that" that lead from a message back to itself."""
     logs = {site: [m for m in log if m in among] for site, log in sorted(record.logs.items())}
     places: dict[MsgId, list[tuple[SiteId, int]]] = {}

@@ -1,0 +1,202 @@
+"""The fold: from rows to a few sums per site, group, source and class. One pass, no sort when logs are in order.
+
+The same function runs in process and on executors; what comes out is small and is merged by `audit.merge`.
+"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ordercast.audit import kernels, plain
+from ordercast.audit.kernels import MIX_1, Hashes, Ints, Longs
+from ordercast.audit.tables import PLAIN_ROWS, codes, hashes, hashes_of, laid_out
+
+# One schema for all kinds of rows, because that is how they leave an executor. `kind`: set (site, group, source), site,
+# run (site, class), class (group, class), send (group, source).
+FOLDED = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("site", pa.string()),
+        ("group", pa.string()),
+        ("source", pa.string()),
+        ("order_class", pa.string()),
+        ("n", pa.int64()),
+        ("x1", pa.int64()),
+        ("x2", pa.int64()),
+        ("xs", pa.int64()),
+        ("first", pa.int64()),
+        ("last", pa.int64()),
+        ("p0", pa.int64()),
+        ("p1", pa.int64()),
+        ("bad", pa.int64()),
+        ("at", pa.int64()),
+        ("lie", pa.int64()),
+        ("lie_at", pa.int64()),
+        ("whole", pa.int64()),
+        ("s0", pa.binary()),
+        ("s1", pa.binary()),
+        ("prev", pa.binary()),
+    ]
+)
+SPARK_FOLDED = (
+    "kind string, site string, group string, source string, order_class string, n bigint, x1 bigint, x2 bigint, "
+    "xs bigint, first bigint, last bigint, p0 bigint, p1 bigint, bad bigint, at bigint, lie bigint, lie_at bigint, "
+    "whole bigint, s0 binary, s1 binary, prev binary"
+)
+
+
+def _folded(kind: str, rows: int, **columns: Any) -> Any:
+    arrays = []
+    for field in FOLDED:
+        if field.name == "kind":
+            arrays.append(pa.array([kind] * rows, field.type))
+        elif field.name in columns:
+            values = columns[field.name]
+            if isinstance(values, np.ndarray) and values.dtype == np.uint64:
+                values = values.view(np.int64)
+            arrays.append(pa.array(values, field.type))
+        else:
+            arrays.append(pa.nulls(rows, field.type))
+    return pa.table(arrays, schema=FOLDED)
+
+
+def _loops(rows: int) -> Any:
+    return plain if rows <= PLAIN_ROWS else kernels
+
+
+def in_order(site: Ints, position: Longs, sites: int) -> Longs:
+    """Return the rows site by site in the order of positions; the rows as they are when they come so."""
+    if _loops(len(site)).is_sorted(site, position, sites):
+        return np.arange(len(site))
+    return np.lexsort((position, site)).astype(np.int64)
+
+
+def _paired(one: Ints, ones: int, other: Ints, others: int) -> tuple[Ints, Ints, Ints]:
+    if ones * others <= 64_000_000 or len(one) <= PLAIN_ROWS:
+        found: tuple[Ints, Ints, Ints] = _loops(len(one)).dense(one, ones, other, others)
+        return found
+    key = one.astype(np.int64) * others + other
+    found, pair = np.unique(key, return_inverse=True)
+    return pair.astype(np.int32), (found // others).astype(np.int32), (found % others).astype(np.int32)
+
+
+def _headers(group_names: list[str], of_pair: Ints, source_names: list[str], source_of_pair: Ints) -> Hashes:
+    return hashes_of(group_names)[of_pair] * MIX_1 ^ hashes_of(source_names)[source_of_pair]
+
+
+def fold_sends(table: Any) -> Any:
+    """Fold what was sent: count and sums per (group, source)."""
+    group, groups = codes(table, "group")
+    source, sources = codes(table, "source")
+    pair, of_group, of_source = _paired(group, len(groups), source, len(sources))
+    seq = table.column("source_seq").to_numpy()
+    rows = np.arange(len(table))
+    header = _headers(groups, of_group, sources, of_source)
+    empty = np.empty(0, np.uint64)
+    n, x1, x2, _, first, last, *_ = _loops(len(table)).fold_sets(
+        rows, pair, len(of_group), header, hashes(table.column("msg_id")), seq, seq, empty
+    )
+    names = {"group": [groups[g] for g in of_group], "source": [sources[s] for s in of_source]}
+    return _folded("send", len(n), **names, n=n, x1=x1, x2=x2, first=first, last=last)
+
+
+def fold_deliveries(table: Any) -> Any:
+    """Fold what was delivered, all kinds of rows in one table."""
+    if not len(table):
+        return FOLDED.empty_table()
+    site, sites = codes(table, "site")
+    group, groups = codes(table, "group")
+    source, sources = codes(table, "source")
+    position = table.column("position").to_numpy()
+    seq = table.column("source_seq").to_numpy()
+    names = table.column_names
+    epoch = table.column("epoch").to_numpy() if "epoch" in names else np.zeros(len(table), np.int64)
+    stamped = "stamp" in names and "order_class" in names
+    order = in_order(site, position, len(sites))
+    message = hashes(table.column("msg_id"))
+    at_group, of_site, of_group = _paired(site, len(sites), group, len(groups))
+    pair, of_at_group, of_source = _paired(at_group, len(of_site), source, len(sources))
+    header = _headers(groups, of_group[of_at_group], sources, of_source)
+    stamp_hash = hashes(table.column("stamp")) if stamped else np.empty(0, np.uint64)
+    n, x1, x2, xs, first, last, bad, at, p0 = _loops(len(table)).fold_sets(
+        order, pair, len(of_source), header, message, seq, position, stamp_hash
+    )
+    parts = [
+        _folded(
+            "set",
+            len(n),
+            site=[sites[of_site[p]] for p in of_at_group],
+            group=[groups[of_group[p]] for p in of_at_group],
+            source=[sources[s] for s in of_source],
+            n=n,
+            x1=x1,
+            x2=x2,
+            xs=xs,
+            first=first,
+            last=last,
+            p0=p0,
+            bad=bad,
+            at=at,
+        )
+    ]
+    n, p0, p1, sequence, epoch_0, epoch_1, bad, at, repeated = _loops(len(table)).fold_sites(
+        order, site, len(sites), message, position, epoch
+    )
+    seen = n > 0
+    columns = {"n": n, "x1": sequence, "first": epoch_0, "last": epoch_1, "p0": p0, "p1": p1, "bad": bad, "at": at}
+    whole = np.where(n == p1 - p0 + 1, 1, 0)
+    parts.append(
+        _folded(
+            "site",
+            int(seen.sum()),
+            site=[name for name, there in zip(sites, seen, strict=True) if there],
+            **{name: values[seen] for name, values in (columns | {"lie_at": repeated, "whole": whole}).items()},
+        )
+    )
+    if stamped:
+        parts += _fold_runs(table, order, site, sites, group, groups, position)
+    return pa.concat_tables(parts)
+
+
+def _fold_runs(
+    table: Any, order: Longs, site: Ints, sites: list[str], group: Ints, groups: list[str], position: Longs
+) -> list[Any]:
+    order_class, names = codes(table, "order_class")
+    pair, of_site, of_class = _paired(site, len(sites), order_class, len(names))
+    stamps = laid_out(table.column("stamp"))
+    if "prev_stamp" in table.column_names:
+        prev = table.column("prev_stamp")
+        no_prev, prevs = prev.is_null().to_numpy(zero_copy_only=False), laid_out(prev)
+    else:
+        no_prev, prevs = np.empty(0, np.bool_), (np.zeros(1, np.int64), np.empty(0, np.uint8))
+    first, last, bad, at, lie, lie_at = _loops(len(table)).fold_runs(
+        order, site, len(sites), pair, len(of_site), position, *stamps, *prevs, no_prev
+    )
+    stamp = table.column("stamp")
+    columns: dict[str, Any] = {
+        "site": [sites[s] for s in of_site],
+        "order_class": [names[c] for c in of_class],
+        "n": np.bincount(pair, minlength=len(first)),
+        "p0": position[first],
+        "p1": position[last],
+        "bad": bad,
+        "at": at,
+        "lie": lie,
+        "lie_at": lie_at,
+        "s0": _take(stamp, first),
+        "s1": _take(stamp, last),
+    }
+    if len(no_prev):
+        columns["prev"] = _take(table.column("prev_stamp"), first)
+    runs = _folded("run", len(first), **columns)
+    _, of_group, of_class = _paired(group, len(groups), order_class, len(names))
+    pairs = _folded(
+        "class", len(of_group), group=[groups[g] for g in of_group], order_class=[names[c] for c in of_class]
+    )
+    return [runs, pairs]
+
+
+def _take(column: Any, rows: Longs) -> Any:
+    taken = column.take(pa.array(rows))
+    return (taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken).cast(pa.binary())

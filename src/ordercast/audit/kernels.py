@@ -1,0 +1,326 @@
+"""The loops that run over every delivery, compiled: hashing of names, the fold, and the search for cycles.
+
+Sets of messages are compared by count and by two 64-bit xor sums of their hashes: equal sets always agree, different
+ones agree by accident once in 2^128. Order is never judged by hashes: stamps are compared byte by byte.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordercast.planning.kernels import kernel
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Hashes = NDArray[np.uint64]
+
+BASE = np.uint64(0xCBF29CE484222325)
+PRIME = np.uint64(0x100000001B3)
+MIX_1 = np.uint64(0xFF51AFD7ED558CCD)
+MIX_2 = np.uint64(0xC4CEB9FE1A85EC53)
+SHIFT = np.uint64(33)
+NOWHERE = np.int64(-1)
+
+
+@kernel
+def mix(h: np.uint64) -> np.uint64:
+    """Spread every bit over all bits."""
+    h = (h ^ (h >> SHIFT)) * MIX_1
+    h = (h ^ (h >> SHIFT)) * MIX_2
+    return h ^ (h >> SHIFT)
+
+
+@kernel
+def hash_bytes(offsets: Longs, data: Bytes) -> Hashes:
+    """Hash each of many byte strings laid end to end."""
+    found = np.empty(len(offsets) - 1, np.uint64)
+    for i in range(len(offsets) - 1):
+        h = BASE
+        for at in range(offsets[i], offsets[i + 1]):
+            h = (h ^ np.uint64(data[at])) * PRIME
+        found[i] = mix(h)
+    return found
+
+
+@kernel
+def dense(one: Ints, ones: int, other: Ints, others: int) -> tuple[Ints, Ints, Ints]:
+    """Number the pairs that occur, in the order they occur: pair of each row, and both halves of each pair."""
+    rows = len(one)
+    table = np.full(ones * others, -1, np.int32)
+    pair = np.empty(rows, np.int32)
+    first = np.empty(min(rows, ones * others), np.int32)
+    second = np.empty(min(rows, ones * others), np.int32)
+    count = 0
+    for i in range(rows):
+        key = np.int64(one[i]) * others + other[i]
+        if table[key] < 0:
+            table[key] = count
+            first[count] = one[i]
+            second[count] = other[i]
+            count += 1
+        pair[i] = table[key]
+    return pair, first[:count].copy(), second[:count].copy()
+
+
+@kernel
+def is_sorted(site: Ints, position: Longs, sites: int) -> bool:
+    """Whether every site's rows come in the order of their positions."""
+    last = np.full(sites, -1, np.int64)
+    for i in range(len(site)):
+        if position[i] <= last[site[i]]:
+            return False
+        last[site[i]] = position[i]
+    return True
+
+
+@kernel
+def fold_sets(
+    order: Longs, pair: Ints, pairs: int, header: Hashes, message: Hashes, seq: Longs, position: Longs, stamped: Hashes
+) -> tuple[Longs, Hashes, Hashes, Hashes, Longs, Longs, Longs, Longs, Longs]:
+    """Per (site, group and source): count, xor sums without and with stamps, numbers at both ends, fifo breaks."""
+    count, bad, at = np.zeros(pairs, np.int64), np.zeros(pairs, np.int64), np.full(pairs, NOWHERE, np.int64)
+    x1, x2, xs = np.zeros(pairs, np.uint64), np.zeros(pairs, np.uint64), np.zeros(pairs, np.uint64)
+    first, last, p0 = np.zeros(pairs, np.int64), np.zeros(pairs, np.int64), np.zeros(pairs, np.int64)
+    has_stamps = len(stamped) > 0
+    for k in range(len(order)):
+        i = order[k]
+        p = pair[i]
+        h = mix(message[i] ^ (header[p] + np.uint64(seq[i]) * MIX_1))
+        x1[p] ^= h
+        x2[p] ^= mix(h ^ MIX_2)
+        if has_stamps:
+            xs[p] ^= mix(h ^ stamped[i])
+        if count[p] == 0:
+            first[p] = seq[i]
+            p0[p] = position[i]
+        elif seq[i] < last[p]:
+            bad[p] += 1
+            if at[p] == NOWHERE:
+                at[p] = position[i]
+        count[p] += 1
+        last[p] = seq[i]
+    return count, x1, x2, xs, first, last, bad, at, p0
+
+
+@kernel
+def fold_sites(
+    order: Longs, site: Ints, sites: int, message: Hashes, position: Longs, epoch: Longs
+) -> tuple[Longs, Longs, Longs, Hashes, Longs, Longs, Longs, Longs, Longs]:
+    """Per site: count, positions at both ends, the sequence's xor sum, epochs at both ends, decreases, repeats."""
+    count, first, last = np.zeros(sites, np.int64), np.zeros(sites, np.int64), np.zeros(sites, np.int64)
+    sequence = np.zeros(sites, np.uint64)
+    epoch_0, epoch_1 = np.zeros(sites, np.int64), np.zeros(sites, np.int64)
+    bad, at, repeated = np.zeros(sites, np.int64), np.full(sites, NOWHERE, np.int64), np.full(sites, NOWHERE, np.int64)
+    for k in range(len(order)):
+        i = order[k]
+        s = site[i]
+        if count[s] == 0:
+            first[s] = position[i]
+            epoch_0[s] = epoch[i]
+        else:
+            if epoch[i] < epoch_1[s]:
+                bad[s] += 1
+                if at[s] == NOWHERE:
+                    at[s] = position[i]
+            if position[i] == last[s] and repeated[s] == NOWHERE:
+                repeated[s] = position[i]
+        count[s] += 1
+        last[s] = position[i]
+        epoch_1[s] = epoch[i]
+        sequence[s] ^= mix(message[i] ^ (np.uint64(position[i]) * MIX_1 + MIX_2))
+    return count, first, last, sequence, epoch_0, epoch_1, bad, at, repeated
+
+
+@kernel
+def compare(offsets_a: Longs, data_a: Bytes, a: int, offsets_b: Longs, data_b: Bytes, b: int) -> int:
+    """Compare two byte strings: -1, 0 or 1."""
+    start_a, start_b = offsets_a[a], offsets_b[b]
+    size_a, size_b = offsets_a[a + 1] - start_a, offsets_b[b + 1] - start_b
+    for k in range(min(size_a, size_b)):
+        x, y = data_a[start_a + k], data_b[start_b + k]
+        if x != y:
+            return -1 if x < y else 1
+    if size_a == size_b:
+        return 0
+    return -1 if size_a < size_b else 1
+
+
+@kernel
+def fold_runs(
+    order: Longs,
+    site: Ints,
+    sites: int,
+    pair: Ints,
+    pairs: int,
+    position: Longs,
+    stamp_offsets: Longs,
+    stamps: Bytes,
+    prev_offsets: Longs,
+    prevs: Bytes,
+    no_prev: NDArray[np.bool_],
+) -> tuple[Longs, Longs, Longs, Longs, Longs, Longs]:
+    """Per (site, class): rows at both ends, stamps that do not grow, and previous stamps that are not the previous.
+
+    A previous stamp is compared only where no position is missing between the two rows; at the first row of a class it
+    is compared when the site's log begins at 0.
+    """
+    first, last = np.full(pairs, NOWHERE, np.int64), np.full(pairs, NOWHERE, np.int64)
+    bad, bad_at = np.zeros(pairs, np.int64), np.full(pairs, NOWHERE, np.int64)
+    lie, lie_at = np.zeros(pairs, np.int64), np.full(pairs, NOWHERE, np.int64)
+    whole_since = np.full(sites, NOWHERE, np.int64)  # no position is missing since this one
+    at = np.full(sites, NOWHERE, np.int64)
+    for k in range(len(order)):
+        i = order[k]
+        s, p = site[i], pair[i]
+        if at[s] == NOWHERE or position[i] > at[s] + 1:
+            whole_since[s] = position[i]
+        at[s] = position[i]
+        before = last[p]
+        if before == NOWHERE:
+            first[p] = i
+            if whole_since[s] == 0 and len(no_prev) and not no_prev[i]:
+                lie[p] += 1
+                if lie_at[p] == NOWHERE:
+                    lie_at[p] = position[i]
+        elif position[i] != position[before]:
+            if compare(stamp_offsets, stamps, before, stamp_offsets, stamps, i) >= 0:
+                bad[p] += 1
+                if bad_at[p] == NOWHERE:
+                    bad_at[p] = position[i]
+            if (
+                len(no_prev)
+                and position[before] >= whole_since[s]
+                and (no_prev[i] or compare(stamp_offsets, stamps, before, prev_offsets, prevs, i) != 0)
+            ):
+                lie[p] += 1
+                if lie_at[p] == NOWHERE:
+                    lie_at[p] = position[i]
+        last[p] = i
+    return first, last, bad, bad_at, lie, lie_at
+
+
+@kernel
+def knots(log_ptr: Longs, logs: Ints, messages: int) -> Ints:
+    """Return for each message the strongly connected component it is in, -1 when it is on no cycle.
+
+    The union of all logs is a graph of neighbours. What comes after nothing is taken away, again and again; then what
+    comes before nothing; what is left lies on cycles or between them, and Tarjan's search tells which.
+    """
+    edges = len(logs) - (len(log_ptr) - 1)
+    tail, head = np.empty(max(edges, 0), np.int32), np.empty(max(edges, 0), np.int32)
+    count = 0
+    for s in range(len(log_ptr) - 1):
+        for at in range(log_ptr[s], log_ptr[s + 1] - 1):
+            tail[count] = logs[at]
+            head[count] = logs[at + 1]
+            count += 1
+    tail, head = tail[:count], head[:count]
+    left = peel(tail, head, messages)
+    keep = left[tail] & left[head]
+    tail, head = tail[keep], head[keep]
+    back = peel(head, tail, messages)
+    left &= back
+    keep = left[tail] & left[head]
+    return tarjan(tail[keep], head[keep], left)
+
+
+@kernel
+def adjacency(tail: Ints, head: Ints, messages: int) -> tuple[Longs, Ints]:
+    """Return offsets and heads, by tail."""
+    ptr = np.zeros(messages + 1, np.int64)
+    for e in range(len(tail)):
+        ptr[tail[e] + 1] += 1
+    for m in range(messages):
+        ptr[m + 1] += ptr[m]
+    fill = ptr[:-1].copy()
+    found = np.empty(len(tail), np.int32)
+    for e in range(len(tail)):
+        found[fill[tail[e]]] = head[e]
+        fill[tail[e]] += 1
+    return ptr, found
+
+
+@kernel
+def peel(tail: Ints, head: Ints, messages: int) -> NDArray[np.bool_]:
+    """Take away what comes after nothing, again and again; return what is left."""
+    ptr, after = adjacency(tail, head, messages)
+    earlier = np.zeros(messages, np.int32)
+    for e in range(len(head)):
+        earlier[head[e]] += 1
+    left = np.ones(messages, np.bool_)
+    stack = np.empty(messages, np.int32)
+    size = 0
+    for m in range(messages):
+        if earlier[m] == 0:
+            stack[size] = m
+            size += 1
+    while size:
+        size -= 1
+        m = stack[size]
+        left[m] = False
+        for at in range(ptr[m], ptr[m + 1]):
+            n = after[at]
+            earlier[n] -= 1
+            if earlier[n] == 0:
+                stack[size] = n
+                size += 1
+    return left
+
+
+@kernel
+def tarjan(tail: Ints, head: Ints, among: NDArray[np.bool_]) -> Ints:  # noqa: PLR0915 - one search, one stack
+    """Return the component of each message; -1 for those alone, and those not among them."""
+    messages = len(among)
+    ptr, after = adjacency(tail, head, messages)
+    found, low = np.zeros(messages, np.int32), np.zeros(messages, np.int32)
+    component = np.full(messages, -1, np.int32)
+    on_stack = np.zeros(messages, np.bool_)
+    cursor = ptr[:-1].copy()
+    stack, path = np.empty(messages, np.int32), np.empty(messages, np.int32)
+    open_size = 0
+    clock = 0
+    components = 0
+    for root in range(messages):
+        if not among[root] or found[root]:
+            continue
+        clock += 1
+        found[root] = low[root] = clock
+        path[0] = root
+        deep = 1
+        stack[open_size] = root
+        open_size += 1
+        on_stack[root] = True
+        while deep:
+            v = path[deep - 1]
+            if cursor[v] < ptr[v + 1]:
+                w = after[cursor[v]]
+                cursor[v] += 1
+                if not found[w]:
+                    clock += 1
+                    found[w] = low[w] = clock
+                    path[deep] = w
+                    deep += 1
+                    stack[open_size] = w
+                    open_size += 1
+                    on_stack[w] = True
+                elif on_stack[w]:
+                    low[v] = min(low[v], found[w])
+                continue
+            deep -= 1
+            if deep:
+                low[path[deep - 1]] = min(low[path[deep - 1]], low[v])
+            if low[v] == found[v]:
+                size = 0
+                while True:
+                    open_size -= 1
+                    w = stack[open_size]
+                    on_stack[w] = False
+                    component[w] = components
+                    size += 1
+                    if w == v:
+                        break
+                if size == 1:
+                    component[v] = -1
+                else:
+                    components += 1
+    return component

@@ -1,0 +1,228 @@
+"""Run directories as Arrow columns, read in pieces: what is required, what is refused, and by which name.
+
+A piece is a file, or some row groups of a large one. Names that repeat are read as dictionaries, so the fold works on
+small numbers; messages and stamps stay bytes laid end to end.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from ordercast.audit import kernels, plain
+from ordercast.audit.kernels import Bytes, Hashes, Ints, Longs
+from ordercast.errors import InputError
+
+PIECE_ROWS = 2_000_000
+PLAIN_ROWS = 1_000_000  # up to here arrays are as good as compiled loops, which take a second to load
+TEXT, WHOLE, BINARY, NUMBER = "string", "whole number", "binary", "number"
+DELIVERIES = {"site": TEXT, "position": WHOLE, "msg_id": TEXT, "group": TEXT, "source": TEXT, "source_seq": WHOLE}
+OPTIONAL = {"epoch": WHOLE, "order_class": TEXT, "stamp": BINARY, "prev_stamp": BINARY}
+SENDS = {"msg_id": TEXT, "group": TEXT, "source": TEXT, "source_seq": WHOLE}
+CONTEXT = {"after": WHOLE}
+MEMBERSHIP = {"site": TEXT, "group": TEXT}
+NAMES = ("site", "group", "source", "order_class")
+MAY_BE_NULL = ("prev_stamp",)
+SHORT_OFFSETS = 2**30  # bytes that 32-bit offsets are surely enough for
+DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some rows of one file."""
+
+    path: str
+    first: int
+    """The first row group."""
+    many: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of a run directory: where it is, which of its columns there are."""
+
+    name: str
+    columns: Mapping[str, str]
+    pieces: Sequence[Piece]
+
+    @property
+    def rows(self) -> int:
+        """Count the rows."""
+        return sum(piece.rows for piece in self.pieces)
+
+    @property
+    def stamped(self) -> bool:
+        """Whether deliveries carry the certificate."""
+        return "stamp" in self.columns and "order_class" in self.columns
+
+
+def file_system(folder: str) -> tuple[Any, str]:
+    """Return who reads this path, and the path as it knows it: a local folder, or anything Arrow has a system for."""
+    try:
+        if "://" in folder:
+            return pafs.FileSystem.from_uri(folder)  # type: ignore[no-any-return]
+        return pafs.LocalFileSystem(), folder
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise InputError(f"{folder}: {str(error).splitlines()[0]}") from None
+
+
+def find(folder: str, name: str, required: Mapping[str, str], optional: Mapping[str, str]) -> Table:
+    """Find a table of a run directory and read the heads of its files; says what is missing or mixed."""
+    system, root = file_system(folder)
+    where = f"{root.rstrip('/')}/{name}"
+    try:
+        listed = system.get_file_info(pafs.FileSelector(where, recursive=True))
+    except (pa.ArrowException, OSError):
+        raise InputError(f"{folder}: no folder {name}/ of Parquet files") from None
+    paths = sorted(
+        f.path for f in listed if f.type == pafs.FileType.File and f.path.endswith((".parquet", ".pq")) and f.size
+    )
+    if not paths:
+        raise InputError(f"{folder}: no Parquet file in {name}/")
+    kinds: dict[str, tuple[str, str]] = {}
+    columns: dict[str, str] | None = None
+    pieces: list[Piece] = []
+    for path in paths:
+        try:
+            with system.open_input_file(path) as file:
+                head = pq.ParquetFile(file)
+                schema, meta = head.schema_arrow, head.metadata
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"{path}: not readable as Parquet: {str(error).splitlines()[0]}") from None
+        here = _columns(path, schema, required, optional)
+        for column in here:
+            kind = _kind(schema.field(column).type)
+            seen = kinds.setdefault(column, (kind, path))
+            if seen[0] != kind:
+                raise InputError(f"{path}: column {column!r} holds {kind}, but {seen[0]} in {seen[1]}")
+        if columns is not None and here.keys() != columns.keys():
+            odd = sorted(here.keys() ^ columns.keys())[0]
+            raise InputError(f"{path}: column {odd!r} is in some files of {name}/ and not in others")
+        columns = here
+        pieces += _pieces(path, meta)
+    assert columns is not None
+    return Table(name, columns, pieces)
+
+
+def _columns(path: str, schema: Any, required: Mapping[str, str], optional: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for column, kind in (*required.items(), *optional.items()):
+        if schema.names.count(column) > 1:
+            raise InputError(f"{path}: column {column!r} is there twice")
+        if column not in schema.names:
+            if column in required:
+                there = ", ".join(schema.names)[:200] or "none"
+                raise InputError(f"{path}: column {column!r} is missing (columns: {there})")
+            continue
+        if _kind(schema.field(column).type) != kind:
+            raise InputError(f"{path}: column {column!r} holds {schema.field(column).type}, not a {kind}")
+        found[column] = kind
+    return found
+
+
+def _kind(kind: Any) -> str:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return TEXT
+    if pa.types.is_integer(kind):
+        return WHOLE
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return BINARY
+    return NUMBER if pa.types.is_floating(kind) else str(kind)
+
+
+def _pieces(path: str, meta: Any) -> Iterator[Piece]:
+    first = rows = 0
+    for group in range(meta.num_row_groups):
+        size = meta.row_group(group).num_rows
+        if rows and rows + size > PIECE_ROWS:
+            yield Piece(path, first, group - first, rows)
+            first, rows = group, 0
+        rows += size
+    yield Piece(path, first, meta.num_row_groups - first, rows)
+
+
+def read(system: Any, piece: Piece, columns: Mapping[str, str], *, threads: bool = False) -> Any:
+    """Read a piece as an Arrow table: names as dictionaries; nulls and negative positions are refused by row."""
+    names = [column for column in columns if column in NAMES]
+    try:
+        with system.open_input_file(piece.path) as file:
+            source = pq.ParquetFile(file, read_dictionary=names)
+            groups = list(range(piece.first, piece.first + piece.many))
+            table = source.read_row_groups(groups, columns=list(columns), use_threads=threads).select(list(columns))
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{piece.path}: not readable as Parquet: {str(error).splitlines()[0]}") from None
+    for name, column in zip(columns, table.columns, strict=True):
+        if column.null_count and name not in MAY_BE_NULL:
+            import pyarrow.compute as pc
+
+            row = pc.index(pc.is_null(column), True).as_py() + 1
+            raise InputError(f"{piece.path}: row {row}: {name} is null")
+    if "position" in columns and len(table):
+        positions = table.column("position").to_numpy()
+        if int(positions.min()) < 0:
+            row = int(np.argmax(positions < 0)) + 1
+            raise InputError(f"{piece.path}: row {row}: position {positions.min()} is negative")
+    return table
+
+
+def tidy(table: Any, columns: Mapping[str, str]) -> Any:
+    """Bring columns to the types the fold works on, each in one array."""
+    return pa.table([_tidied(table.column(name), name, kind) for name, kind in columns.items()], names=list(columns))
+
+
+def _tidied(column: Any, name: str, kind: str) -> Any:
+    if name in NAMES:
+        if not pa.types.is_dictionary(column.type):
+            column = column.cast(pa.string()).dictionary_encode()
+        if column.type != DICTIONARY:
+            column = column.cast(DICTIONARY)
+        return (column.unify_dictionaries() if column.num_chunks > 1 else column).combine_chunks()
+    if kind == WHOLE:
+        return column.cast(pa.int64()).combine_chunks()
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)) or column.nbytes > SHORT_OFFSETS:
+        column = column.cast(pa.large_string() if kind == TEXT else pa.large_binary())
+    return column.combine_chunks()
+
+
+def one(array: Any) -> Any:
+    """Return a column as one array."""
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def codes(table: Any, name: str) -> tuple[Ints, list[str]]:
+    """Return the numbers of a column of names, and the names."""
+    column = one(table.column(name))
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks else pa.array([], pa.dictionary(pa.int32(), pa.string()))
+    return column.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False), column.dictionary.to_pylist()
+
+
+def laid_out(column: Any) -> tuple[Longs, Bytes]:
+    """Return offsets and bytes of a column of strings; a null is empty."""
+    column = one(column)
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks else pa.array([], pa.large_binary())
+    _, offsets, data = column.buffers()
+    large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    width = np.int64 if large else np.int32
+    at = np.frombuffer(offsets, width)[column.offset : column.offset + len(column) + 1] if offsets else [0]
+    return np.ascontiguousarray(at, np.int64), np.frombuffer(data or b"", np.uint8)
+
+
+def hashes(column: Any) -> Hashes:
+    """Hash every string of a column."""
+    return (plain if len(column) <= PLAIN_ROWS else kernels).hash_bytes(*laid_out(column))
+
+
+def hashes_of(names: Sequence[str]) -> Hashes:
+    """Hash names."""
+    return hashes(pa.array(names, pa.large_string()))

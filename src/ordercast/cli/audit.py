@@ -1,0 +1,106 @@
+"""`ordercast audit`: delivery logs in, a verdict per property out."""
+
+import sys
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from cyclopts import Parameter
+from rich.table import Table
+from rich.text import Text
+
+from ordercast.cli.render import Screen, shown
+
+Flag = Parameter(negative="")
+
+
+class _NoPandas(MetaPathFinder):
+    """Arrow loads pandas, for a second, only to ask whether a list is one of its series."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        """Say that it is not there."""
+        if fullname == "pandas":
+            raise ImportError(fullname)
+
+
+def audit(
+    run: str,
+    /,
+    *,
+    level: Literal["fifo", "total", "acyclic", "causal"] = "acyclic",
+    local: Annotated[bool, Flag] = False,
+    running: Annotated[bool, Flag] = False,
+    master: str | None = None,
+    conf: list[str] | None = None,
+    html: Path | None = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Judge a run by its logs: what was promised, what was broken, and an example of each break.
+
+    Example: ordercast audit out/run --level acyclic
+
+    Parameters
+    ----------
+    run
+        A run directory (deliveries/, sends/, membership/ in Parquet), written by `simulate`, by live sites, or by
+        anything else.
+    level
+        What has to hold: fifo, total, acyclic or causal.
+    local
+        In this process instead of on Spark; meant for less than a million rows.
+    running
+        The run goes on: what a site has not come to yet is not missing.
+    master
+        Where Spark runs: local[*] by default, or the address of a cluster.
+    conf
+        A setting of Spark, NAME=VALUE; may be given several times.
+    html
+        Write the verdict to this page too.
+    as_json
+        Print JSON.
+
+    """
+    source: Any
+    if local:
+        sys.meta_path.insert(0, _NoPandas())
+        from ordercast.audit.local import LocalSource
+        from ordercast.audit.verdict import audit as judge
+
+        source = LocalSource(run)
+        verdict = judge(source, level, running=running)
+    else:
+        from ordercast.audit.verdict import audit as judge
+        from ordercast.jobs.audit import SparkSource
+        from ordercast.jobs.session import session
+
+        with session("ordercast audit", master, conf or []) as spark:
+            verdict = judge(SparkSource(spark, run), level, running=running)
+    if html is not None:
+        from ordercast.audit.page import write_page
+
+        write_page(verdict, run, html)
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(verdict.as_json()), indent=1).decode())
+    else:
+        _show(verdict, run, html)
+    return 0 if verdict.ok else 1
+
+
+def _show(verdict: Any, run: str, html: Path | None) -> None:
+    console = Screen()
+    holds = "holds" if verdict.ok else "does not hold"
+    table = Table(title=f"{shown(run)}: {verdict.deliveries:,} deliveries, level {verdict.level} {holds}")
+    for head in ("property", "verdict", "violations", "for example"):
+        table.add_column(head, justify="right" if head == "violations" else "left", overflow="fold")
+    for name, finding in verdict.properties.items():
+        word, colour = {True: ("holds", "green"), False: ("broken", "bold red"), None: ("not judged", "dim")}[
+            finding.ok
+        ]
+        example = shown(finding.example["says"]) if finding.example else ""
+        table.add_row(name, Text(word, colour), f"{finding.violations:,}" if finding.violations else "", example)
+    console.print(table)
+    for note in verdict.notes:
+        console.print(note, style="yellow")
+    if html is not None:
+        console.print(f"page: {html}")

@@ -1,0 +1,93 @@
+"""Work on pieces of files: a piece's place goes out to an executor, Arrow tables come back.
+
+Executors read Parquet themselves, with Arrow: names arrive as dictionaries, nothing passes through the JVM, and a pass
+over a hundred million rows costs what reading them costs (benchmarks/RESULTS.md, "Spark: audit").
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ordercast.audit import tables
+from ordercast.audit.tables import Piece
+from ordercast.errors import InputError, OrdercastError
+from ordercast.jobs.session import Spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MARK = "ordercast-input:"
+Work = Callable[[Any], Any]
+
+
+def _reader(folder: str, columns: Mapping[str, str], work: Work) -> Callable[[Piece], Any]:
+    plain = dict(columns)
+
+    def read(piece: Piece) -> Any:
+        system, _ = tables.file_system(folder)
+        try:
+            return work(tables.tidy(tables.read(system, piece, plain), plain))
+        except InputError as error:
+            raise RuntimeError(f"{MARK}{error}") from None
+
+    return read
+
+
+def fold_pieces(
+    spark: Spark, folder: str, pieces: Sequence[Piece], columns: Mapping[str, str], work: Work
+) -> list[Any]:
+    """Return what `work` makes of every piece, on the driver: for what is small by then.
+
+    No query planner: its start alone would take longer than a small audit may.
+    """
+    read = _reader(folder, columns, work)
+
+    def one(piece: Piece) -> bytes:
+        sink = pa.BufferOutputStream()
+        made = read(piece)
+        with pa.ipc.new_stream(sink, made.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+            stream.write_table(made)
+        return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+    largest_first = sorted(pieces, key=lambda piece: -piece.rows)  # so that no task is left alone at the end
+    try:
+        made = spark.context.parallelize(largest_first, len(largest_first)).map(one).collect()
+    except Exception as error:  # py4j wraps what executors raise in several classes
+        raise refused(error) from None
+    return [pa.ipc.open_stream(data).read_all() for data in made]
+
+
+def frame_of_pieces(
+    spark: Spark, folder: str, pieces: Sequence[Piece], columns: Mapping[str, str], work: Work, schema: str
+) -> "DataFrame":
+    """Return what `work` makes of every piece as a DataFrame: for what has to be shuffled."""
+    read = _reader(folder, columns, work)
+
+    def each(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                yield from read(Piece(**row)).to_batches(max_chunksize=500_000)
+
+    rows = sorted(((piece.path, piece.first, piece.many, piece.rows) for piece in pieces), key=lambda row: -row[3])
+    frame = spark.sql.createDataFrame(rows, "path string, first int, many int, rows long")
+    return frame.repartition(len(rows)).mapInArrow(each, schema)
+
+
+def collect(frame: "DataFrame") -> Any:
+    """Bring a table to the driver; what an executor refused is refused here, by the same line."""
+    try:
+        return frame.toArrow()
+    except Exception as error:
+        raise refused(error) from None
+
+
+def refused(error: Exception) -> Exception:
+    """Return our own error when it was one."""
+    text = str(error)
+    if MARK in text:
+        return InputError(text.split(MARK, 1)[1].split("\n", 1)[0])
+    if isinstance(error, OrdercastError):
+        return error
+    last = next((line for line in reversed(text.splitlines()) if line.strip()), type(error).__name__)
+    return OrdercastError(f"Spark: {last.strip()[:300]}")
