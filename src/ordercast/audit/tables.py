@@ -4,6 +4,7 @@ A piece is a file, or some row groups of a large one. Names that repeat are read
 small numbers; messages and stamps stay bytes laid end to end.
 """
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from ordercast.errors import InputError
 PIECE_ROWS = 2_000_000
 PLAIN_ROWS = 1_000_000  # up to here arrays are as good as compiled loops, which take a second to load
 TEXT, WHOLE, BINARY, NUMBER = "string", "whole number", "binary", "number"
+MANY = "strings, few of them the same"
 DELIVERIES = {"site": TEXT, "position": WHOLE, "msg_id": TEXT, "group": TEXT, "source": TEXT, "source_seq": WHOLE}
 OPTIONAL = {"epoch": WHOLE, "order_class": TEXT, "stamp": BINARY, "prev_stamp": BINARY}
 SENDS = {"msg_id": TEXT, "group": TEXT, "source": TEXT, "source_seq": WHOLE}
@@ -71,19 +73,25 @@ def file_system(folder: str) -> tuple[Any, str]:
         raise InputError(f"{folder}: {str(error).splitlines()[0]}") from None
 
 
-def find(folder: str, name: str, required: Mapping[str, str], optional: Mapping[str, str]) -> Table:
-    """Find a table of a run directory and read the heads of its files; says what is missing or mixed."""
+def find(
+    folder: str, name: str, required: Mapping[str, str], optional: Mapping[str, str], only: str | None = None
+) -> Table:
+    """Find a table of a run directory and read the heads of its files (or of one); says what is missing or mixed."""
     system, root = file_system(folder)
-    where = f"{root.rstrip('/')}/{name}"
+    where = f"{root.rstrip('/')}/{name}".rstrip("/") or "/"
     try:
         listed = system.get_file_info(pafs.FileSelector(where, recursive=True))
     except (pa.ArrowException, OSError):
-        raise InputError(f"{folder}: no folder {name}/ of Parquet files") from None
+        raise InputError(
+            f"{folder}: no folder {name}/ of Parquet files" if name else f"{folder}: no such folder"
+        ) from None
     paths = sorted(
         f.path for f in listed if f.type == pafs.FileType.File and f.path.endswith((".parquet", ".pq")) and f.size
     )
+    if only is not None:
+        paths = [path for path in paths if path.rsplit("/", 1)[-1] == only]
     if not paths:
-        raise InputError(f"{folder}: no Parquet file in {name}/")
+        raise InputError(f"{folder}: no Parquet file in {name}/" if name else f"{folder}: no Parquet file")
     kinds: dict[str, tuple[str, str]] = {}
     columns: dict[str, str] | None = None
     pieces: list[Piece] = []
@@ -150,7 +158,7 @@ def _pieces(path: str, meta: Any) -> Iterator[Piece]:
 
 def read(system: Any, piece: Piece, columns: Mapping[str, str], *, threads: bool = False) -> Any:
     """Read a piece as an Arrow table: names as dictionaries; nulls and negative positions are refused by row."""
-    names = [column for column in columns if column in NAMES]
+    names = [column for column, kind in columns.items() if column in NAMES and kind != MANY]
     try:
         with system.open_input_file(piece.path) as file:
             source = pq.ParquetFile(file, read_dictionary=names)
@@ -178,7 +186,7 @@ def tidy(table: Any, columns: Mapping[str, str]) -> Any:
 
 
 def _tidied(column: Any, name: str, kind: str) -> Any:
-    if name in NAMES:
+    if name in NAMES and kind != MANY:
         if not pa.types.is_dictionary(column.type):
             column = column.cast(pa.string()).dictionary_encode()
         if column.type != DICTIONARY:
@@ -189,13 +197,15 @@ def _tidied(column: Any, name: str, kind: str) -> Any:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)) or column.nbytes > SHORT_OFFSETS:
-        column = column.cast(pa.large_string() if kind == TEXT else pa.large_binary())
+        column = column.cast(pa.large_string() if kind in (TEXT, MANY) else pa.large_binary())
     return column.combine_chunks()
 
 
 def one(array: Any) -> Any:
     """Return a column as one array."""
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    if not isinstance(array, pa.ChunkedArray):
+        return array
+    return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
 
 
 def codes(table: Any, name: str) -> tuple[Ints, list[str]]:
@@ -218,9 +228,14 @@ def laid_out(column: Any) -> tuple[Longs, Bytes]:
     return np.ascontiguousarray(at, np.int64), np.frombuffer(data or b"", np.uint8)
 
 
+def plainly(rows: int) -> bool:
+    """Whether so many rows are not worth loading the compiler for; once it is there, loops are faster."""
+    return rows <= PLAIN_ROWS and "numba" not in sys.modules
+
+
 def hashes(column: Any) -> Hashes:
     """Hash every string of a column."""
-    return (plain if len(column) <= PLAIN_ROWS else kernels).hash_bytes(*laid_out(column))
+    return (plain if plainly(len(column)) else kernels).hash_bytes(*laid_out(column))
 
 
 def hashes_of(names: Sequence[str]) -> Hashes:
