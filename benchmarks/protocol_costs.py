@@ -9,33 +9,20 @@ import dataclasses
 import random
 import sys
 
-import msgspec
 from msgspec.structs import replace
 
-from ordercast.core.events import Control, Message
+from ordercast.jobs.trials import Weighed
 from ordercast.membership import Membership
 from ordercast.planning.cost import point_to_point
 from ordercast.protocols.deployment import Deployment
 from ordercast.sim.network import Network
 from ordercast.sim.scenario import Scenario, deploy
-from ordercast.sim.world import World
-from ordercast.types import Planner, SiteId
+from ordercast.types import Planner
 from results import record, table
 
 L, P = 10.0, 1.0
 BODY = bytes(100)
 SOURCES = ("visitor", "s000", "s001", "s002")
-
-
-class Weighed(World):
-    """Counts the bytes that the papers' messages would take as msgpack."""
-
-    weight = 0
-
-    def _send(self, sender: SiteId, to: SiteId, message: Message, on_network: dict[Message, float]) -> None:
-        if not isinstance(message, Control):
-            self.weight += len(msgspec.msgpack.encode(message))
-        super()._send(sender, to, message, on_network)
 
 
 def measure(deployment: Deployment, group: str, network: Network) -> Weighed:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+import pyarrow.compute as pc
+
 from ordercast.types import GroupId, SiteId
 
 Sums = tuple[int, int, int]
@@ -34,15 +36,24 @@ class Merged:
 def merge(folded: Any) -> Merged:
     """Merge folds of deliveries; raises ShuffledError when the pieces of a site overlap."""
     found = Merged()
-    by_kind: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in folded.to_pylist():
-        by_kind[row["kind"]].append(row)
-    whole = _merge_sites(by_kind["site"], found)
-    _merge_sets(by_kind["set"], found)
-    _merge_runs(by_kind["run"], whole, found)
-    for row in by_kind["class"]:
-        found.classes.setdefault(row["group"], set()).add(row["order_class"])
+    whole = _merge_sites(_of_kind(folded, "site", "site n x1 first last p0 p1 bad lie_at whole"), found)
+    _merge_sets(_of_kind(folded, "set", "p0 site group source n x1 x2 xs first last bad"), found)
+    runs = _of_kind(folded, "run", "site order_class p0 p1 bad lie s0 s1 prev")
+    _merge_runs(runs, whole, found)
+    for group, order_class in _of_kind(folded, "class", "group order_class"):
+        found.classes.setdefault(group, set()).add(order_class)
     return found
+
+
+def check_order(folded: Any) -> None:
+    """Raise ShuffledError when the pieces of a site overlap."""
+    _merge_sites(_of_kind(folded, "site", "site n x1 first last p0 p1 bad lie_at whole"), Merged())
+
+
+def _of_kind(folded: Any, kind: str, names: str) -> list[tuple[Any, ...]]:
+    """Return some columns of the rows of one kind, as tuples."""
+    own = folded.filter(pc.equal(folded.column("kind"), kind))
+    return list(zip(*(own.column(name).to_pylist() for name in names.split()), strict=True))
 
 
 def merge_sends(folded: Any) -> dict[GroupId, Sums]:
@@ -54,69 +65,65 @@ def merge_sends(folded: Any) -> dict[GroupId, Sums]:
     return found
 
 
-def _merge_sites(rows: list[dict[str, Any]], found: Merged) -> dict[SiteId, list[tuple[int, int, bool]]]:
+def _merge_sites(rows: list[tuple[Any, ...]], found: Merged) -> dict[SiteId, list[tuple[int, int, bool]]]:
     """Put the pieces of each site in order; returns where they begin and end and whether no position is missing."""
-    pieces: dict[SiteId, list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        pieces[row["site"]].append(row)
+    pieces: dict[SiteId, list[tuple[Any, ...]]] = defaultdict(list)
+    for site, n, x1, epoch_0, epoch_1, p0, p1, bad, repeated, dense in rows:
+        pieces[site].append((p0, p1, n, x1, epoch_0, epoch_1, bad, repeated, bool(dense)))
     whole = {}
     for site, own in pieces.items():
-        own.sort(key=lambda row: row["p0"])
+        own.sort()
         for one, other in pairwise(own):
-            if other["p0"] < one["p1"]:
+            if other[0] < one[1]:
                 raise ShuffledError(site)
-            if other["p0"] == one["p1"]:
-                found.repeated.setdefault(site, one["p1"])
-            if other["first"] < one["last"]:
+            if other[0] == one[1]:
+                found.repeated.setdefault(site, one[1])
+            if other[4] < one[5]:
                 found.epochs.add(site)
-        sequence = 0
-        for row in own:
-            sequence ^= row["x1"]
-            if row["bad"]:
+        sequence = count = 0
+        for _, _, n, x1, _, _, bad, repeated, _ in own:
+            sequence ^= x1
+            count += n
+            if bad:
                 found.epochs.add(site)
-            if row["lie_at"] >= 0:
-                found.repeated.setdefault(site, row["lie_at"])
-        count = sum(row["n"] for row in own)
+            if repeated >= 0:
+                found.repeated.setdefault(site, repeated)
         found.rows += count
-        found.sites[site] = (count, own[0]["p0"], own[-1]["p1"], sequence)
-        whole[site] = [(row["p0"], row["p1"], bool(row["whole"])) for row in own]
+        found.sites[site] = (count, own[0][0], own[-1][1], sequence)
+        whole[site] = [(piece[0], piece[1], piece[8]) for piece in own]
     return whole
 
 
-def _merge_sets(rows: list[dict[str, Any]], found: Merged) -> None:
+def _merge_sets(rows: list[tuple[Any, ...]], found: Merged) -> None:
     last: dict[tuple[SiteId, GroupId, SiteId], int] = {}
-    rows.sort(key=lambda row: row["p0"])
-    for row in rows:
-        site, group = row["site"], row["group"]
+    rows.sort(key=lambda row: row[0])  # by position: pieces of one site in their order
+    for _, site, group, source, many, h1, h2, stamped, first, then, bad in rows:
         n, x1, x2 = found.sets.get((site, group), (0, 0, 0))
-        found.sets[site, group] = (n + row["n"], x1 ^ row["x1"], x2 ^ row["x2"])
-        found.stamped[site, group] = found.stamped.get((site, group), 0) ^ row["xs"]
-        key = (site, group, row["source"])
-        if row["bad"] or row["first"] < last.get(key, row["first"]):
+        found.sets[site, group] = (n + many, x1 ^ h1, x2 ^ h2)
+        found.stamped[site, group] = found.stamped.get((site, group), 0) ^ stamped
+        key = (site, group, source)
+        if bad or first < last.get(key, first):
             found.fifo.add(site)
-        last[key] = row["last"]
+        last[key] = then
 
 
-def _merge_runs(rows: list[dict[str, Any]], whole: dict[SiteId, list[tuple[int, int, bool]]], found: Merged) -> None:
-    runs: dict[tuple[SiteId, str], list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        runs[row["site"], row["order_class"]].append(row)
+def _merge_runs(rows: list[tuple[Any, ...]], whole: dict[SiteId, list[tuple[int, int, bool]]], found: Merged) -> None:
+    runs: dict[tuple[SiteId, str], list[tuple[Any, ...]]] = defaultdict(list)
+    for site, order_class, *row in rows:
+        runs[site, order_class].append(tuple(row))
     for (site, _), own in runs.items():
-        own.sort(key=lambda row: row["p0"])
-        if any(row["bad"] or row["lie"] for row in own):
-            found.stamps.add(site)
+        own.sort(key=lambda row: row[0])
         before, since = None, -1
-        for row in own:
-            if before is None:
-                early = row["prev"] is not None and _no_gap(whole[site], 0, row["p0"])
-                if early and whole[site][0][0] == 0 and row["p0"] > whole[site][0][1]:
-                    found.stamps.add(site)  # a previous stamp, and no previous delivery
-            else:
-                if before >= row["s0"]:
+        for p0, p1, bad, lie, s0, s1, prev in own:
+            if bad or lie:
+                found.stamps.add(site)
+            pieces = whole[site]
+            if before is None:  # in a later piece than the first: a previous stamp, and no previous delivery
+                if prev is not None and pieces[0][0] == 0 and p0 > pieces[0][1] and _no_gap(pieces, 0, p0):
                     found.stamps.add(site)
-                if row["prev"] != before and (row["prev"] is not None) and _no_gap(whole[site], since, row["p0"]):
-                    found.stamps.add(site)
-            before, since = row["s1"], row["p1"]
+            elif before >= s0 or (prev is not None and prev != before and _no_gap(pieces, since, p0)):
+                found.stamps.add(site)
+            before, since = s1, p1
 
 
 def _no_gap(pieces: list[tuple[int, int, bool]], begin: int, end: int) -> bool:

@@ -13,6 +13,7 @@ from rich.text import Text
 from ordercast.cli.render import Screen, shown
 
 Flag = Parameter(negative="")
+WORDS = {True: ("holds", "green"), False: ("broken", "bold red"), None: ("not judged", "dim")}
 
 
 class _NoPandas(MetaPathFinder):

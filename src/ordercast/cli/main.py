@@ -9,6 +9,7 @@ from cyclopts import App, CycloptsError
 from ordercast import __version__
 from ordercast.cli.audit import audit
 from ordercast.cli.demo import demo
+from ordercast.cli.experiment import experiment
 from ordercast.cli.judge import judge
 from ordercast.cli.live import bench, certs, explain, group, send, site, status, tail, up
 from ordercast.cli.plan import plan
@@ -23,7 +24,7 @@ app = App(
     default_parameter=None,
 )
 LIVE = (up, site, send, tail, group, status, explain, certs, bench)
-for command in (demo, plan, judge, simulate, explore, audit, *LIVE):
+for command in (demo, plan, judge, simulate, explore, experiment, audit, *LIVE):
     app.command(command)
 
 

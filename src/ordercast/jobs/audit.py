@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from ordercast.audit import tables
 from ordercast.audit.fold import FOLDED, SPARK_FOLDED, fold_deliveries, fold_sends
 from ordercast.audit.local import read_members, sequences
-from ordercast.audit.merge import ShuffledError, merge
+from ordercast.audit.merge import ShuffledError, check_order
 from ordercast.jobs.pieces import collect, fold_pieces
 from ordercast.jobs.session import Spark
 from ordercast.types import GroupId, SiteId
@@ -32,7 +32,7 @@ class SparkSource:
         """Fold both tables; a site's rows that are spread over files in no order are brought together first."""
         folded = self._on(self._deliveries, fold_deliveries)
         try:
-            merge(folded)
+            check_order(folded)
         except ShuffledError:
             folded = self._fold_shuffled()
         return folded, self._on(self._sends, fold_sends)

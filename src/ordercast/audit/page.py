@@ -1,0 +1,43 @@
+"""The verdict as a page."""
+
+from pathlib import Path
+
+from ordercast.audit.verdict import Verdict
+from ordercast.pages import Page
+
+WORDS = {True: ("holds", "good"), False: ("broken", "bad"), None: ("not judged", "dim")}
+MEANING = {
+    "creation": "only what was sent is delivered, as it was sent, and only to members",
+    "duplicate": "no site delivers a message twice",
+    "completeness": "every member delivers everything",
+    "fifo": "one source, one group: in the order sent",
+    "total": "any two sites agree on the order of what both deliver",
+    "acyclic": "one serial order of all messages exists",
+    "epochs": "epochs never decrease along a log",
+    "classes": "groups that must be ordered together are in one class",
+    "stamps": "stamps grow along every log, class by class, and a message has one stamp everywhere",
+    "causal": "what happened before a message was sent is delivered before it",
+}
+
+
+def add_verdict(page: Page, verdict: Verdict) -> None:
+    """Add the table of properties and an example of each that is broken."""
+    rows = [(name, WORDS[found.ok], found.violations, MEANING[name]) for name, found in verdict.properties.items()]
+    page.table(("property", "verdict", "violations", "what it means"), rows)
+    for name, found in verdict.properties.items():
+        if found.example is not None:
+            page.say(f"{name}: {found.example['says']}", "bad")
+            shown = [tuple("" if row[key] is None else row[key] for key in row) for row in found.example["deliveries"]]
+            if shown:
+                page.table(("site", "position", "message", "group"), shown)
+    for note in verdict.notes:
+        page.say(note, "dim")
+
+
+def write_page(verdict: Verdict, run: str, path: Path) -> None:
+    """Write the page of one audit."""
+    page = Page(f"Audit of {run}")
+    word = "holds" if verdict.ok else "does not hold"
+    page.say(f"{verdict.deliveries:,} deliveries: level {verdict.level} {word}.", "good" if verdict.ok else "bad")
+    add_verdict(page, verdict)
+    page.write(path)
