@@ -168,7 +168,7 @@ def plans(spark: Spark, folder: Path, rows: int) -> tuple[list[object], float]:
         made, forest["cpu"], _ = timed(lambda: original(*arguments))
         return made
 
-    job._planned = planned
+    job._planned = planned  # type: ignore[assignment]
     made, cpu, wall = timed(lambda: plan_tables(spark, str(folder), Request(planner=Planner.ELIMINATION)))
     job._planned = original
     cpu -= forest["cpu"]

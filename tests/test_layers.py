@@ -22,10 +22,15 @@ MAY_IMPORT = {
     "plans": ROOT | {"planning", "verify"},
     "runs": {"types", "errors", "core"},
     "pictures": {"types", "errors", "topology", "film", "pictures"},
-    "testing": ROOT | {"runtime", "history", "wire", "core", "protocols", "sim", "planning", "verify", "testing"},
+    "pages": {"errors"},
+    "audit": ROOT | {"planning", "verify", "pages", "audit"},
+    "jobs": ROOT | {"audit", "planning", "verify", "sim", "protocols", "core", "pages", "pictures", "jobs"},
+    "testing": ROOT
+    | {"audit"}
+    | {"runtime", "history", "wire", "core", "protocols", "sim", "planning", "verify", "testing"},
     "cli": ROOT
     | {"__init__", "film", "core", "protocols", "sim", "planning", "verify", "plans", "runs", "pictures", "cli"}
-    | {"runtime", "history", "wire"},
+    | {"runtime", "history", "wire", "audit", "jobs", "pages", "testing"},
     "__init__": ROOT | {"planning", "plans", "verify", "runtime"},
     "sync": {"types", "runtime"},
     "__main__": {"cli"},
@@ -82,3 +87,9 @@ def test_only_pictures_know_matplotlib() -> None:
     users = {layer(path) for path in SOURCE.rglob("*.py") if any(n.startswith("matplotlib") for n in imported(path))}
 
     assert users == {"pictures"}
+
+
+def test_only_jobs_know_pyspark() -> None:
+    users = {layer(path) for path in SOURCE.rglob("*.py") if any(n.startswith("pyspark") for n in imported(path))}
+
+    assert users == {"jobs"}

@@ -15,7 +15,7 @@ def write_run(
     folder: Path,
     members: Mapping[GroupId, Sequence[SiteId]],
     classes: Sequence[Sequence[GroupId]],
-    sends: Iterable[tuple[Envelope, float]],
+    sends: Iterable[tuple[Envelope, float, int]],
     deliveries: Iterable[Delivered],
 ) -> None:
     """Write `membership/`, `sends/` and `deliveries/`; a class goes by the name of its first group."""
@@ -27,9 +27,16 @@ def write_run(
         raise InputError(f"{folder}: {error.strerror}") from None
     rows = [(site, group) for group, sites in sorted(members.items()) for site in sites]
     _write(folder / "membership", {"site": pa.string(), "group": pa.string()}, rows)
-    sent = [(e.msg_id, "+".join(e.groups), e.source, e.number, time) for e, time in sends]
+    sent = [(e.msg_id, "+".join(e.groups), e.source, e.number, time, after) for e, time, after in sends]
     long, text = pa.int64(), pa.string()
-    columns = {"msg_id": text, "group": text, "source": text, "source_seq": long, "sent_at": pa.float64()}
+    columns = {
+        "msg_id": text,
+        "group": text,
+        "source": text,
+        "source_seq": long,
+        "sent_at": pa.float64(),
+        "after": long,
+    }
     _write(folder / "sends", columns, sent)
     names = [groups[0] for groups in classes]
     place: dict[SiteId, int] = {}

@@ -9,6 +9,7 @@ import pytest
 
 from ordercast.audit.local import LocalSource
 from ordercast.audit.verdict import Source, Verdict, audit
+from ordercast.jobs.audit import SparkSource
 from ordercast.jobs.session import Spark, session
 from ordercast.testing.logs import FAULTS, TWINS, make_logs
 from ordercast.verify.deliveries import JUDGES, Record, Sent
@@ -48,7 +49,7 @@ def is_real(folder: Path, name: str, example: dict[str, Any]) -> bool:
     }
     if name == "epochs":
         return any(a["epoch"] > b["epoch"] for a in rows for b in rows if a["position"] < b["position"])
-    return JUDGES[name](Record(members, sends, logs, stamps)) is not None  # type: ignore[arg-type]
+    return JUDGES[name](Record(members, sends, logs, stamps)) is not None
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -65,8 +66,5 @@ def test_a_planted_fault_is_found_and_named(fault: str, tmp_path: Path, spark: S
     for name in expected - {"classes"}:
         example = verdicts[0].properties[name].example
         assert example is not None
-        if not (name == "stamps" and fault.startswith("forged")):  # what a neighbour's stamp is, no judge of few can say
+        if not (name == "stamps" and fault.startswith("forged")):  # a neighbour's stamp: no judge of few can say
             assert is_real(tmp_path, name, example), example
-
-
-from ordercast.jobs.audit import SparkSource  # noqa: E402

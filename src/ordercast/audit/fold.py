@@ -74,8 +74,8 @@ def in_order(site: Ints, position: Longs, sites: int) -> Longs:
 
 def _paired(one: Ints, ones: int, other: Ints, others: int) -> tuple[Ints, Ints, Ints]:
     if ones * others <= 64_000_000 or plainly(len(one)):
-        found: tuple[Ints, Ints, Ints] = _loops(len(one)).dense(one, ones, other, others)
-        return found
+        numbered: tuple[Ints, Ints, Ints] = _loops(len(one)).dense(one, ones, other, others)
+        return numbered
     key = one.astype(np.int64) * others + other
     found, pair = np.unique(key, return_inverse=True)
     return pair.astype(np.int32), (found // others).astype(np.int32), (found % others).astype(np.int32)

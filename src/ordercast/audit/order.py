@@ -59,7 +59,7 @@ class Knots:
             logs, among = _window(logs, among)
         record = Record({}, {}, logs)  # type: ignore[arg-type]  # messages are numbers here
         starts = sorted(among)[:50]
-        cycle: Any = min((shortest_cycle(record, start, among) for start in starts), key=len)  # type: ignore[arg-type, type-var]
+        cycle: Any = min((shortest_cycle(record, start, among) for start in starts), key=len)  # type: ignore[arg-type]
         return [(int(self.messages[a]), site, int(self.messages[b])) for a, site, b in cycle]
 
     def disagreements(self) -> tuple[int, tuple[SiteId, SiteId, int, int] | None]:

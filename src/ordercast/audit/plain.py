@@ -146,7 +146,7 @@ def fold_runs(
     whole_since = np.empty(len(order), np.int64)
     whole_since[by_site] = at[np.maximum.accumulate(np.where(begins, np.arange(len(at)), 0))]
     rows, begin, count, follows = _segments(order, pair, pairs)
-    first, last = _ends(rows, begin, count, NOWHERE)
+    first, last = _ends(rows, begin, count, -1)
     wide = int(max(np.diff(stamp_offsets).max(initial=0), np.diff(prev_offsets).max(initial=0)))
     given = _keys(stamp_offsets, stamps, wide)[rows]
     where = position[rows]

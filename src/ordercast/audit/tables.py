@@ -235,7 +235,9 @@ def plainly(rows: int) -> bool:
 
 def hashes(column: Any) -> Hashes:
     """Hash every string of a column."""
-    return (plain if plainly(len(column)) else kernels).hash_bytes(*laid_out(column))
+    loops: Any = plain if plainly(len(column)) else kernels
+    found: Hashes = loops.hash_bytes(*laid_out(column))
+    return found
 
 
 def hashes_of(names: Sequence[str]) -> Hashes:

@@ -203,7 +203,8 @@ def _look_at(
     source: Source, merged: Merged, sent: dict[GroupId, Sums], look: set[SiteId], verdict: Verdict, running: bool
 ) -> None:
     """Judge the sites that the fold did not clear, and one cleared member of each of their groups beside them."""
-    chosen, rows = [], 0
+    chosen: list[SiteId] = []
+    rows = 0
     for site in sorted(look):
         rows += merged.sites.get(site, (0,))[0]
         if chosen and rows > LOOK_AT_MOST:
@@ -213,7 +214,7 @@ def _look_at(
         verdict.notes.append(f"looked at {len(chosen)} of {len(look)} suspicious sites: there may be more violations")
     groups = {group for site, group in merged.sets if site in set(chosen)}
     groups |= {group for group in sent if destinations(group, source.members) & set(chosen)}
-    beside = set()
+    beside: set[SiteId] = set()
     for group in sorted(groups):
         clean = destinations(group, source.members) - look
         if clean and not clean & beside and source.stamped:

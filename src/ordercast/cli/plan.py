@@ -19,6 +19,7 @@ from ordercast.plans import Made, make_plan
 from ordercast.types import ClassRule, Level, Objective, Planner
 
 Flag = Parameter(negative="")
+SPARK_ROWS = 20_000_000
 
 
 def whole(_: type, tokens: Sequence[Token]) -> int:
@@ -30,10 +31,10 @@ def whole(_: type, tokens: Sequence[Token]) -> int:
 
 
 def plan(
-    membership: Path,
+    membership: str,
     /,
     *,
-    planner: Planner = Planner.BEST,
+    planner: Planner | None = None,
     level: Level = Level.ACYCLIC,
     classes: ClassRule | None = None,
     objective: Objective = Objective.DELAY,
@@ -44,6 +45,10 @@ def plan(
     compare: Annotated[bool, Flag] = False,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     picture: Path | None = None,
+    out: str | None = None,
+    verify: Annotated[bool, Flag] = False,
+    master: str | None = None,
+    conf: list[str] | None = None,
 ) -> int:
     """Plan who orders what: an entry per group and a forest of FIFO edges.
 
@@ -52,9 +57,11 @@ def plan(
     Parameters
     ----------
     membership
-        Who is in which group: .toml with [groups], or .csv / .parquet with columns site and group.
+        Who is in which group: .toml with [groups], or .csv / .parquet (a file, a folder, or with --master any address
+        that Spark and Arrow read) with columns site and group.
     planner
-        greedy (GS88), elimination (greedy, near-linear), metagroup (MGT), central, or best (our search).
+        greedy (GS88), elimination (greedy, near-linear), metagroup (MGT), central, or best (our search). By default
+        best, and elimination on Spark.
     level
         What is promised: total (two sites agree on what both get) or acyclic (one serial order exists).
     classes
@@ -75,6 +82,15 @@ def plan(
         Print the plan (or the comparison) as JSON.
     picture
         Draw the plan to this .svg, .png or .pdf file.
+    out
+        On Spark: write the tables routes/, groups/ and cost/ to this folder.
+    verify
+        On Spark: check the meta-groups against the rows, exactly.
+    master
+        Plan on Spark: local[*], or the address of a cluster. Tables of more than 20 million rows are planned there
+        anyway.
+    conf
+        A setting of Spark, NAME=VALUE; may be given several times.
 
     """
     if picture is not None and picture.suffix.lower() not in {".svg", ".png", ".pdf"}:
@@ -83,17 +99,22 @@ def plan(
         raise InputError(f"--max-load {str(max_load)[:40]}: must be at least 1 and at most a thousand million")
     if compare and (picture is not None or max_load is not None):
         raise InputError("--compare shows all planners as they are: it takes no --picture and no --max-load")
-    members = read_membership(membership)
+    on_spark = master is not None or out is not None or "://" in membership or _is_large(membership)
+    members = None if on_spark else read_membership(membership)
+    if on_spark and (weights is not None or compare or picture is not None):
+        raise InputError("--weights, --compare and --picture are for plans in process, not on Spark")
     request = Request(
-        planner=planner,
+        planner=planner or (Planner.ELIMINATION if on_spark else Planner.BEST),
         level=level,
         classes=classes,
         objective=objective,
         max_load=max_load,
-        weights=None if weights is None else read_weights(weights, members),
+        weights=None if weights is None or members is None else read_weights(weights, members),
         budget=parse_budget(budget),
         seed=seed,
     )
+    if members is None:
+        return _plan_on_spark(membership, request, out, verify, master, conf or [], as_json)
     if compare:
         return _compare(members, request, as_json)
     with progress_bar("searching", request) as progress:
@@ -107,6 +128,57 @@ def plan(
         print(msgspec.json.format(msgspec.json.encode(_as_json(made, request, trade)), indent=1).decode())
     else:
         _show(made, request, trade, picture)
+    return 0
+
+
+def _is_large(path: str) -> bool:
+    """Whether a Parquet table has more rows than one process should plan."""
+    place = Path(path)
+    if not (place.is_dir() or place.suffix in (".parquet", ".pq")):
+        return False
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        files = sorted(place.rglob("*.parquet")) if place.is_dir() else [place]
+        return bool(sum(pq.read_metadata(file).num_rows for file in files) > SPARK_ROWS)
+    except (pa.ArrowException, OSError):
+        return False  # whoever reads it will say what is wrong
+
+
+def _plan_on_spark(
+    path: str, request: Request, out: str | None, verify: bool, master: str | None, conf: list[str], as_json: bool
+) -> int:
+    from tempfile import TemporaryDirectory
+
+    from ordercast.jobs.plan import csv_to_parquet, plan_tables, write_tables
+    from ordercast.jobs.session import session
+
+    with session("ordercast plan", master, conf) as spark, TemporaryDirectory(prefix="ordercast-plan-") as folder:
+        if path.lower().endswith(".csv"):
+            path = csv_to_parquet(spark, path, Path(folder) / "membership")
+        elif path.lower().endswith(".toml"):
+            raise InputError(f"{path}: on Spark a membership is Parquet or CSV")
+        made = plan_tables(spark, path, request, verify=verify)
+        if out is not None:
+            write_tables(spark, made, path, out)
+    figures = {
+        "planner": request.planner,
+        "level": request.level,
+        "memberships": made.memberships,
+        "meta_groups": len(made.metas),
+        "groups": len(made.groups),
+        "classes": made.classes,
+        "cost": msgspec.to_builtins(made.cost),
+        "tables": out,
+    }
+    if as_json:
+        print(msgspec.json.encode(figures).decode())
+    else:
+        console = Screen()
+        for name, value in figures.items():
+            if value is not None:
+                console.print(f"{name.replace('_', ' ')}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
     return 0
 
 

@@ -124,7 +124,7 @@ def simulate(
         from ordercast.runs import write_run
 
         deployment = deploy(scenario)
-        sends = [(envelope, time) for envelope, time, _ in verdict.outcome.sent]
+        sends = verdict.outcome.sent
         rows = [(d.site, d.envelope, d.stamp, d.time) for d in verdict.outcome.deliveries]
         write_run(out, deployment.groups.members, deployment.groups.classes, sends, rows)
     replay = "ordercast " + shlex.join(argument for argument in sys.argv[1:] if argument != "--json")

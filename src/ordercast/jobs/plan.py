@@ -213,7 +213,7 @@ def _planned(membership: Membership, weight: Any, metas: Any, memberships: int, 
         )
     first = np.full(int(labels.max()) + 1, -1, np.int64)
     first[labels[::-1]] = np.arange(len(labels))[::-1]
-    class_names = [membership.groups[g] for g in first]
+    class_names = [membership.groups[g] for g in first.tolist()]
     site = forest.node_site
     names = pa.array(membership.sites, pa.string())
     of_class = pa.array(class_names, pa.string())

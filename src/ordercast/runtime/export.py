@@ -39,11 +39,11 @@ class Export:
         found = (name.fullmatch(path.stem) for path in (self.folder / table).glob("*.parquet"))
         return max((int(match[1]) for match in found if match), default=-1) + 1
 
-    def sent(self, first: int, many: int, groups: tuple[GroupId, ...]) -> None:
-        """A batch was sent."""
+    def sent(self, first: int, many: int, groups: tuple[GroupId, ...], after: int) -> None:
+        """A batch was sent, after so many deliveries here."""
         group, now = "+".join(groups), time.time()
         for number in range(max(first, self.next_send), first + many):
-            self.sends.append((f"{self.site}:{number}", group, self.site, number, now))
+            self.sends.append((f"{self.site}:{number}", group, self.site, number, now, after))
         self.next_send = max(self.next_send, first + many)
 
     def delivered(self, lot: Lot) -> None:
@@ -76,7 +76,12 @@ class Export:
         deliveries, sends = taken
         sent = {"msg_id": "string", "group": "string", "source": "string", "source_seq": "int64"}
         if sends:
-            self._write("sends", f"{self.site}-{sends[0][3]}-{sends[-1][3]}", sent | {"sent_at": "float64"}, sends)
+            self._write(
+                "sends",
+                f"{self.site}-{sends[0][3]}-{sends[-1][3]}",
+                sent | {"sent_at": "float64", "after": "int64"},
+                sends,
+            )
         if deliveries:
             columns = {"site": "string", "position": "int64", **sent, "epoch": "int64", "delivered_at": "float64"}
             columns |= {"order_class": "string", "stamp": "binary", "prev_stamp": "binary"}

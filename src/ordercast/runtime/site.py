@@ -79,6 +79,7 @@ class _Exported(NamedTuple):
     first: int
     many: int
     groups: tuple[GroupId, ...]
+    after: int
 
 
 class _Sent:
@@ -226,7 +227,7 @@ class Site:
                 first, many = batch.read_head(event.body)
                 self.messages = max(self.messages, first + many - 1)
                 if self.export is not None:
-                    self.export.sent(first, many, event.groups)
+                    self.export.sent(first, many, event.groups, self.delivered)
             for effect in effects:
                 if type(effect) is Deliver:
                     self._deliver(lot_of(effect.envelope, effect.stamp, self.delivered))
@@ -488,7 +489,7 @@ class Site:
         elif kind is Safe:
             self._safe(effect.number)  # type: ignore[union-attr]
         elif self.export is not None:
-            self.export.sent(effect.first, effect.many, effect.groups)  # type: ignore[union-attr]
+            self.export.sent(*effect)  # type: ignore[misc]
 
     def _end_round(self) -> None:
         """All that came is stepped: write, or send."""
@@ -715,7 +716,7 @@ class Site:
         self.counts["batches"] += 1
         self._step(Multicast(groups, batch.pack(first, open_batch.bodies), bool(open_batch.waiting)))
         if self.export is not None:
-            self._do([_Exported(first, len(open_batch.bodies), groups)])
+            self._do([_Exported(first, len(open_batch.bodies), groups, self.delivered)])
         if open_batch.waiting:
             self._hurry(for_seconds=0.1)
         if not self.deployment.receipts:

@@ -40,7 +40,7 @@ def write_members(folder: Path, rows: int, *, seed: int = 0, per_site: int = 20,
         pq.write_table(table, folder / f"part-{number:04d}.parquet", use_dictionary=["group"], row_group_size=1_000_000)
 
 
-def _some(random: np.random.Generator, groups: int, many: int) -> np.ndarray:  # type: ignore[type-arg]
+def _some(random: np.random.Generator, groups: int, many: int) -> np.ndarray:
     """Choose different groups near each other: who shares one shares more."""
     start = int(random.integers(groups))
     near = (start + random.permutation(min(groups, 4 * many))[:many]) % groups
