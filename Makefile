@@ -22,10 +22,10 @@ check: setup  ## style and types
 	@.venv/bin/mypy
 
 test: setup check  ## everything a change must pass
-	@$(PYTHON) -m pytest -n 2
+	@$(PYTHON) -m pytest -n 2 --dist loadgroup
 
 quick: setup  ## the fast tests only
-	@$(PYTHON) -m pytest -n 2 -m "not slow"
+	@$(PYTHON) -m pytest -n 2 --dist loadgroup -m "not slow"
 
 sim: setup  ## the random campaign: 2,000 seeds x machines x mixes of faults
 	@$(PYTHON) benchmarks/campaign.py
@@ -54,6 +54,8 @@ bench: setup  ## run the benchmarks and rewrite their tables in benchmarks/RESUL
 	@$(PYTHON) benchmarks/exploration.py
 	@$(PYTHON) benchmarks/history.py
 	@$(PYTHON) benchmarks/live.py
+	@$(PYTHON) benchmarks/spark_tables.py
+	@$(PYTHON) benchmarks/trials.py
 
 lock: setup  ## pin again: newest versions that fit pyproject.toml and requirements/dev.in
 	@uv=$$(command -v uv || echo .bootstrap/bin/uv); $$uv pip compile --quiet --universal --generate-hashes \

@@ -24,13 +24,14 @@ MAY_IMPORT = {
     "pictures": {"types", "errors", "topology", "film", "pictures"},
     "pages": {"errors"},
     "audit": ROOT | {"planning", "verify", "pages", "audit"},
+    "demo": ROOT | {"film", "audit", "pages", "pictures", "runtime", "demo"},
     "jobs": ROOT | {"audit", "planning", "verify", "sim", "protocols", "core", "pages", "pictures", "jobs"},
     "testing": ROOT
     | {"audit"}
     | {"runtime", "history", "wire", "core", "protocols", "sim", "planning", "verify", "testing"},
     "cli": ROOT
     | {"__init__", "film", "core", "protocols", "sim", "planning", "verify", "plans", "runs", "pictures", "cli"}
-    | {"runtime", "history", "wire", "audit", "jobs", "pages", "testing"},
+    | {"runtime", "history", "wire", "audit", "jobs", "pages", "testing", "demo"},
     "__init__": ROOT | {"planning", "plans", "verify", "runtime"},
     "sync": {"types", "runtime"},
     "__main__": {"cli"},

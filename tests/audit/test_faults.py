@@ -1,6 +1,5 @@
 """Every kind of fault, planted in a log of a million deliveries, is found, named, and its example is real."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +9,12 @@ import pytest
 from ordercast.audit.local import LocalSource
 from ordercast.audit.verdict import Source, Verdict, audit
 from ordercast.jobs.audit import SparkSource
-from ordercast.jobs.session import Spark, session
+from ordercast.jobs.session import Spark
 from ordercast.testing.logs import FAULTS, TWINS, make_logs
 from ordercast.verify.deliveries import JUDGES, Record, Sent
 
 MILLION = 1_000_000
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Spark]:
-    with session("tests") as running:
-        yield running
 
 
 def broken(verdict: Verdict) -> set[str]:

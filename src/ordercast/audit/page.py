@@ -5,7 +5,6 @@ from pathlib import Path
 from ordercast.audit.verdict import Verdict
 from ordercast.pages import Page
 
-WORDS = {True: ("holds", "good"), False: ("broken", "bad"), None: ("not judged", "dim")}
 MEANING = {
     "creation": "only what was sent is delivered, as it was sent, and only to members",
     "duplicate": "no site delivers a message twice",
@@ -22,14 +21,14 @@ MEANING = {
 
 def add_verdict(page: Page, verdict: Verdict) -> None:
     """Add the table of properties and an example of each that is broken."""
-    rows = [(name, WORDS[found.ok], found.violations, MEANING[name]) for name, found in verdict.properties.items()]
+    rows = [(name, verdict.word(name), found.violations, MEANING[name]) for name, found in verdict.properties.items()]
     page.table(("property", "verdict", "violations", "what it means"), rows)
-    for name, found in verdict.properties.items():
-        if found.example is not None:
-            page.say(f"{name}: {found.example['says']}", "bad")
-            shown = [tuple("" if row[key] is None else row[key] for key in row) for row in found.example["deliveries"]]
-            if shown:
-                page.table(("site", "position", "message", "group"), shown)
+    for name, found in verdict.broken().items():
+        assert found.example is not None
+        page.say(f"{name}: {found.example['says']}", "bad")
+        shown = [tuple("" if row[key] is None else row[key] for key in row) for row in found.example["deliveries"]]
+        if shown:
+            page.table(("site", "position", "message", "group"), shown)
     for note in verdict.notes:
         page.say(note, "dim")
 

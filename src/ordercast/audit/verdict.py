@@ -84,6 +84,18 @@ class Verdict:
         """Whether the level holds."""
         return all(self.properties[name].ok is not False for name in NEEDED[self.level])
 
+    def broken(self) -> dict[str, Finding]:
+        """Return what the level promises and the log breaks."""
+        return {name: self.properties[name] for name in NEEDED[self.level] if self.properties[name].ok is False}
+
+    def word(self, name: str) -> tuple[str, str]:
+        """Say how a property stands, and how that is to look."""
+        if self.properties[name].ok is False and name not in NEEDED[self.level]:
+            return "not promised, not kept", "dim"
+        return {True: ("holds", "good"), False: ("broken", "bad"), None: ("not judged", "dim")}[
+            self.properties[name].ok
+        ]
+
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
         found = {

@@ -13,7 +13,7 @@ from rich.text import Text
 from ordercast.cli.render import Screen, shown
 
 Flag = Parameter(negative="")
-WORDS = {True: ("holds", "green"), False: ("broken", "bold red"), None: ("not judged", "dim")}
+STYLES = {"good": "green", "bad": "bold red", "dim": "dim"}
 
 
 class _NoPandas(MetaPathFinder):
@@ -95,11 +95,9 @@ def _show(verdict: Any, run: str, html: Path | None) -> None:
     for head in ("property", "verdict", "violations", "for example"):
         table.add_column(head, justify="right" if head == "violations" else "left", overflow="fold")
     for name, finding in verdict.properties.items():
-        word, colour = {True: ("holds", "green"), False: ("broken", "bold red"), None: ("not judged", "dim")}[
-            finding.ok
-        ]
+        word, kind = verdict.word(name)
         example = shown(finding.example["says"]) if finding.example else ""
-        table.add_row(name, Text(word, colour), f"{finding.violations:,}" if finding.violations else "", example)
+        table.add_row(name, Text(word, STYLES[kind]), f"{finding.violations:,}" if finding.violations else "", example)
     console.print(table)
     for note in verdict.notes:
         console.print(note, style="yellow")

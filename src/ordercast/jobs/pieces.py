@@ -56,7 +56,7 @@ def fold_pieces(
             stream.write_table(made)
         return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
-    # A task costs some 40 ms of its own: small pieces share one. Dealt out by size, so that none is left alone at the end.
+    # A task costs some 40 ms of its own: small pieces share one, dealt out by size so that none is left at the end.
     tasks = min(
         len(pieces), max(TASKS_PER_CORE * spark.context.defaultParallelism, sum(p.rows for p in pieces) // TASK_ROWS)
     )

@@ -1,0 +1,127 @@
+"""Planning on Spark gives what planning in process gives, whatever the table looks like."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ordercast.errors import InputError, PlanError
+from ordercast.jobs.plan import TWIN, csv_to_parquet, overlaps, plan_tables, write_tables
+from ordercast.jobs.session import Spark
+from ordercast.membership import Membership, read_membership
+from ordercast.planning.planners import plan_forest
+from ordercast.planning.request import Request
+from ordercast.testing.members import write_members
+from ordercast.types import Level, Planner
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
+
+def write(folder: Path, pairs: list[tuple[str, str]], files: int = 3) -> Path:
+    """Write a membership in several files, its rows in no order."""
+    folder.mkdir(exist_ok=True)
+    order = np.random.default_rng(0).permutation(len(pairs))
+    for part in range(files):
+        rows = [pairs[index] for index in order[part::files]]
+        table = pa.table({"site": [site for site, _ in rows], "group": [group for _, group in rows]})
+        pq.write_table(table, folder / f"part-{part}.parquet")
+    return folder
+
+
+def hub() -> list[tuple[str, str]]:
+    """One site in every group, one group of every site, and little else."""
+    pairs = [("hub", f"g{index:04d}") for index in range(3000)]
+    pairs += [(f"s{index:05d}", "everyone") for index in range(20_000)]
+    return pairs + [(f"s{index:05d}", f"g{index % 3000:04d}") for index in range(6000)] + [("hub", "everyone")]
+
+
+def in_process(membership: Membership, request: Request) -> tuple[object, dict[str, str], set[tuple[str, str, str]]]:
+    forest = plan_forest(membership, request).forest
+    site, names = forest.node_site, membership.sites
+    entries = {name: names[site[forest.entry[g]]] for g, name in enumerate(membership.groups)}
+    first: dict[int, str] = {}
+    for group, label in enumerate(forest.graph.labels.tolist()):
+        first.setdefault(label, membership.groups[group])
+    edges = {
+        (first[int(of)], names[site[node]], names[site[up]] if up >= 0 else "")
+        for node, (of, up) in enumerate(zip(forest.graph.node_class, forest.parent, strict=False))
+    }
+    return forest.cost(), entries, edges
+
+
+@pytest.mark.parametrize("planner", [Planner.ELIMINATION, Planner.METAGROUP, Planner.CENTRAL])
+@pytest.mark.parametrize("level", [Level.ACYCLIC, Level.TOTAL])
+@pytest.mark.parametrize("shape", ["profiles", "hub"])
+def test_the_plan_is_that_of_the_process(
+    shape: str, level: Level, planner: Planner, tmp_path: Path, spark: Spark
+) -> None:
+    """Cost, entry of every group, and the parent of every site in every class."""
+    folder = tmp_path / "members"
+    if shape == "hub":
+        if planner is Planner.METAGROUP:
+            pytest.skip("a meta-group tree of three thousand meta-groups takes minutes, in process too")
+        write(folder, hub())
+    else:
+        write_members(folder, 20_000, per_site=8)
+    request = Request(planner=planner, level=level)
+    made = plan_tables(spark, str(folder), request, verify=level is Level.TOTAL)
+    write_tables(spark, made, str(folder), str(tmp_path / "plan"))
+    routes = pq.read_table(tmp_path / "plan" / "routes").to_pylist()
+    found = {(row["order_class"], row["site"], (row["parent"] or "").rstrip(TWIN)) for row in routes}
+    groups = {row["group"]: row["entry"] for row in pq.read_table(tmp_path / "plan" / "groups").to_pylist()}
+    cost, entries, edges = in_process(read_membership(folder), request)
+
+    assert cost == made.cost
+    assert entries == groups
+    assert edges == found
+
+
+def test_overlaps_are_counted_among_metagroups(tmp_path: Path, spark: Spark) -> None:
+    """How many sites two groups share, against counting them one by one."""
+    folder = tmp_path / "members"
+    write_members(folder, 4_000, per_site=6)
+    sites = {group: set(members) for group, members in read_membership(folder).as_dict().items()}
+    expected = {
+        (one, other): len(sites[one] & sites[other])
+        for one in sites
+        for other in sites
+        if one < other and sites[one] & sites[other]
+    }
+    found = {(row["one"], row["other"]): row["shared"] for row in overlaps(spark, str(folder)).collect()}
+
+    assert expected == found
+
+
+def test_a_row_twice_is_refused(tmp_path: Path, spark: Spark) -> None:
+    folder = write(tmp_path / "members", [("a", "g"), ("b", "g"), ("b", "h"), ("c", "h"), ("b", "g")])
+    with pytest.raises(InputError, match="'b' appears twice in group 'g'"):
+        plan_tables(spark, str(folder), Request(planner=Planner.ELIMINATION))
+    with pytest.raises((InputError, PlanError), match="twice"):
+        plan_tables(spark, str(folder), Request(planner=Planner.ELIMINATION), verify=True)
+
+
+def test_what_cannot_be_planned_is_refused(tmp_path: Path, spark: Spark) -> None:
+    folder = write(tmp_path / "members", [("a", "g"), ("b", "g")])
+    with pytest.raises(InputError, match="searches in process"):
+        plan_tables(spark, str(folder), Request())
+    with pytest.raises(PlanError, match="above 1"):
+        plan_tables(spark, str(folder), Request(planner=Planner.ELIMINATION, max_load=1))
+    with pytest.raises(InputError, match="no such file"):
+        plan_tables(spark, str(tmp_path / "nowhere"), Request(planner=Planner.ELIMINATION))
+    pq.write_table(pa.table({"site": ["a", None], "group": ["g", "g"]}), folder / "part-9.parquet")
+    with pytest.raises(InputError, match=r"part-9\.parquet: row 2: site is null"):
+        plan_tables(spark, str(folder), Request(planner=Planner.ELIMINATION))
+
+
+def test_csv_is_read_by_spark(tmp_path: Path, spark: Spark) -> None:
+    path = tmp_path / "members.csv"
+    path.write_text("group,site\ng,a\ng,b\nh,b\nh,a\n")
+    folder = csv_to_parquet(spark, str(path), tmp_path / "parquet")
+    made = plan_tables(spark, folder, Request(planner=Planner.ELIMINATION))
+
+    assert (made.memberships, made.classes, len(made.metas)) == (4, 1, 1)
+    path.write_text("team,site\ng,a\n")
+    with pytest.raises(InputError, match="column 'group' is missing"):
+        csv_to_parquet(spark, str(path), tmp_path / "parquet")
