@@ -14,7 +14,8 @@ section>p{max-width:46rem}.wide{overflow-x:auto;background:#fff;border:1px solid
 padding:.6rem}
 table{border-collapse:collapse;font-size:.92rem;width:100%}th,td{text-align:left;padding:.35rem .6rem;
 border-bottom:1px solid #e4e7eb;vertical-align:top}th{white-space:nowrap}td.n{text-align:right;white-space:nowrap;
-font-variant-numeric:tabular-nums}td{overflow-wrap:anywhere}img{max-width:100%;height:auto;display:block;margin:0 auto}
+font-variant-numeric:tabular-nums}td{overflow-wrap:anywhere}td:first-child{white-space:nowrap}th.n{text-align:right}
+img{max-width:100%;min-width:38rem;height:auto;display:block;margin:0 auto}
 .good{color:#0b6e4f;font-weight:600}.bad{color:#b42318;font-weight:600}.dim{color:#616e7c}
 code{background:#e4e7eb;border-radius:4px;padding:.05rem .3rem;overflow-wrap:anywhere}li{margin:.3rem 0}
 @media(max-width:600px){main{padding:.7rem}th,td{padding:.3rem .35rem}body{font-size:15px}}
@@ -42,7 +43,10 @@ class Page:
 
     def table(self, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Add a table; numbers stand right, a cell that is (text, kind) has a colour."""
-        top = "".join(f"<th>{html.escape(head)}</th>" for head in heads)
+        rows = list(rows)
+        numbers = [bool(rows) and isinstance(value, int | float) for value in rows[0]] if rows else [False] * len(heads)
+        sides = ["n" if number else "" for number in numbers]
+        top = "".join(f'<th class="{side}">{html.escape(head)}</th>' for head, side in zip(heads, sides, strict=True))
         body = "".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in rows)
         self.parts.append(f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>')
 

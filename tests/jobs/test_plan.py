@@ -25,7 +25,8 @@ def write(folder: Path, pairs: list[tuple[str, str]], files: int = 3) -> Path:
     order = np.random.default_rng(0).permutation(len(pairs))
     for part in range(files):
         rows = [pairs[index] for index in order[part::files]]
-        table = pa.table({"site": [site for site, _ in rows], "group": [group for _, group in rows]})
+        columns = [pa.array([row[at] for row in rows], pa.string()) for at in (0, 1)]
+        table = pa.table(columns, names=["site", "group"])
         pq.write_table(table, folder / f"part-{part}.parquet")
     return folder
 

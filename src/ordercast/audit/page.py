@@ -21,7 +21,9 @@ MEANING = {
 
 def add_verdict(page: Page, verdict: Verdict) -> None:
     """Add the table of properties and an example of each that is broken."""
-    rows = [(name, verdict.word(name), found.violations, MEANING[name]) for name, found in verdict.properties.items()]
+    rows = [
+        (name, verdict.word(name), found.violations or "", MEANING[name]) for name, found in verdict.properties.items()
+    ]
     page.table(("property", "verdict", "violations", "what it means"), rows)
     for name, found in verdict.broken().items():
         assert found.example is not None

@@ -48,11 +48,9 @@ def draw_crash(run: Path, down: tuple[float, float], killed: str, path: Path) ->
     """Draw a few messages before, during and after the crash: from the sender to every main computer."""
     sends, deliveries = traffic(run)
     own = [row for row in sends if row["group"] in ("transactions", "system-tables")]
-    before = [row for row in own if row["sent_at"] < down[0] - 0.05][-BEFORE:]
-    during = [row for row in own if down[0] < row["sent_at"] < down[1]]
-    during = during[:: max(1, len(during) // DURING)][:DURING]
-    after = [row for row in own if row["sent_at"] > down[1] + 0.6][:AFTER]
-    chosen = {row["msg_id"]: row for row in (*before, *during, *after)}
+    length = down[1] - down[0]
+    spans = [(down[0] - length, down[0] - 0.1, BEFORE), (*down, DURING), (down[1] + 0.5, down[1] + length, AFTER)]
+    chosen = {row["msg_id"]: row for begin, end, many in spans for row in _spread(own, begin, end, many)}
     if not chosen:
         return
     begin = min(row["sent_at"] for row in chosen.values()) - 0.1
@@ -70,6 +68,18 @@ def draw_crash(run: Path, down: tuple[float, float], killed: str, path: Path) ->
     film.happens(Mark(killed, down[0] - begin, "crash"))
     film.happens(Mark(killed, down[1] - begin, "back"))
     draw_spacetime(film, path, f"{killed} is killed and comes back; what was sent meanwhile arrives, in one order")
+
+
+def _spread(rows: list[dict[str, Any]], begin: float, end: float, many: int) -> list[dict[str, Any]]:
+    """Choose messages sent in a span, evenly in time, from different senders where possible."""
+    found: list[dict[str, Any]] = []
+    for step in range(many):
+        at = begin + (end - begin) * (step + 0.5) / many
+        near = [row for row in rows if begin < row["sent_at"] < end and row not in found]
+        used = {row["source"] for row in found}
+        if near:
+            found.append(min(near, key=lambda row: (row["source"] in used, abs(row["sent_at"] - at))))
+    return found
 
 
 def write_report(
@@ -93,10 +103,11 @@ def write_report(
     draw_plan(plan, out / "plan.svg")
     page.picture(out / "plan.svg", "who orders which group, and the trees that messages flow down")
     page.head("The run")
+    clients = len({row["source"] for row in traffic(out / "run")[0]})
     figures = draw_traffic(out / "run", down, killed, out / "timeline.svg")
     same = balances["main-1"]["balances"] == balances["main-2"]["balances"]
     page.say(
-        f"{figures['messages']:,.0f} messages from five client processes, {figures['deliveries']:,.0f} deliveries. "
+        f"{figures['messages']:,.0f} messages from {clients} client processes, {figures['deliveries']:,.0f} deliveries. "
         f"{killed}, which orders the transactions, was killed with -9 and started again "
         f"{down[1] - down[0]:.1f} s later; nothing was lost. Balances at the two main computers are "
         f"{'identical' if same else 'DIFFERENT'}.",

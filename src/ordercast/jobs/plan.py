@@ -163,9 +163,8 @@ def _verify(spark: Spark, found: tables.Table, signed: "DataFrame") -> None:
     except Exception as error:
         raise refused(error) from None
     if bad:
-        raise PlanError(
-            f"meta-group of {bad[0]['meta']!r}: {bad[0]['c']} of {bad[0]['n']} sites are in {bad[0]['group']!r}"
-        )
+        meta, group, count, many = (bad[0][name] for name in ("meta", "group", "c", "n"))
+        raise PlanError(f"meta-group of {meta!r}: {count} rows of {many} sites for group {group!r}: a row twice?")
 
 
 def compressed(path: str, rows: Any, many: dict[str, int]) -> tuple[Membership, Any]:

@@ -48,7 +48,8 @@ def draw_graph(number: int, rows: Sequence[dict[str, Any]], path: Path, distribu
         panel.spines[["top", "right"]].set_visible(False)
         panel.set_ylim(bottom=0)
     panels[0].set_ylabel(title.split(",")[0], fontsize=9)
-    panels[0].legend(fontsize=8, frameon=False)
+    if panels[0].lines:
+        panels[0].legend(fontsize=8, frameon=False)
     of_sizes = "" if distribution == "fixed" else ", sizes drawn exponentially"
     figure.suptitle(f"Graph {number}: {title}{of_sizes}", fontsize=11, color=INK)
     save(figure, picture_path(path))

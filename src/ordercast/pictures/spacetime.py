@@ -10,7 +10,7 @@ from ordercast.pictures.look import FAINT, INK, PAPER, colours, picture_path, pr
 from ordercast.types import SiteId
 
 INCH_PER_ROW = 0.75
-HEAD_ROWS, FOOT_ROWS = 1.0, 0.7
+HEAD_ROWS, FOOT_ROWS = 1.0, 1.0
 
 
 class _Labels:

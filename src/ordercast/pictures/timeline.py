@@ -23,6 +23,7 @@ def draw_timeline(
     above.set_ylabel("deliveries / s", fontsize=9)
     below.scatter(delivered, np.maximum(latency_ms, 0.1), s=5, color="#4c78a8", alpha=0.5, linewidths=0)
     below.set_yscale("log")
+    below.yaxis.set_major_formatter("{x:g}")
     below.set_ylabel("latency, ms", fontsize=9)
     below.set_xlabel("seconds", fontsize=9)
     for panel in (above, below):
