@@ -13,7 +13,7 @@ setup: .venv/.ready  ## build .venv from the hashed requirements (bootstraps uv 
 	@tools/bootstrap
 	@touch $@
 
-demo: setup  ## plan the bank of GS88 section 1 and draw the plan
+demo: setup  ## the bank as a live cluster: traffic, a kill -9, an audit on Spark, an HTML report
 	@.venv/bin/ordercast demo
 
 check: setup  ## style and types
@@ -59,7 +59,7 @@ bench: setup  ## run the benchmarks and rewrite their tables in benchmarks/RESUL
 
 lock: setup  ## pin again: newest versions that fit pyproject.toml and requirements/dev.in
 	@uv=$$(command -v uv || echo .bootstrap/bin/uv); $$uv pip compile --quiet --universal --generate-hashes \
-	  --python-version 3.11 --no-header --no-annotate --upgrade pyproject.toml requirements/dev.in -o requirements/all.txt
+	  --python-version 3.11 --no-header --no-annotate --all-extras --upgrade pyproject.toml requirements/dev.in -o requirements/all.txt
 
 clean:  ## remove what set-up and runs made
 	@rm -rf .venv .bootstrap out

@@ -44,7 +44,9 @@ async def main() -> None:
         for one, other in (("risk", "billing"), ("risk", "screen"), ("billing", "screen")):
             common = set(seen[one]) & set(seen[other])
             order = [[line for line in seen[name] if line in common] for name in (one, other)]
-            print(f"{one} and {other} share {len(common)} messages, in {'one order' if order[0] == order[1] else 'two'}")
+            print(
+                f"{one} and {other} share {len(common)} messages, in {'one order' if order[0] == order[1] else 'two'}"
+            )
             assert order[0] == order[1]
         print("risk begins with", ", ".join(seen["risk"][:5]))
 

@@ -190,7 +190,7 @@ def test_simulate_prints_the_documented_json_and_writes_the_run(folder: Path) ->
     assert result["deliveries"] == deliveries.num_rows
     columns = "site position msg_id group source source_seq epoch delivered_at order_class stamp prev_stamp"
     assert columns.split() == deliveries.column_names
-    assert ["msg_id", "group", "source", "source_seq", "sent_at"] == pq.read_table(
+    assert ["msg_id", "group", "source", "source_seq", "sent_at", "after"] == pq.read_table(
         folder / "run" / "sends"
     ).column_names
     assert ["site", "group"] == pq.read_table(folder / "run" / "membership").column_names

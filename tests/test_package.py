@@ -1,5 +1,6 @@
 """The wheel in an environment of its own."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -60,6 +61,37 @@ def test_a_client_from_the_wheel_talks_to_a_cluster(tmp_path: Path) -> None:
         for process in chaos.processes.values():
             process.kill()
             process.wait()
+
+
+@pytest.mark.slow
+def test_a_newcomer_s_path(tmp_path: Path) -> None:
+    """The tutorial, block by block, with the wheel in an environment of its own: start, write, lose a site, audit."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    python = tmp_path / "new" / "bin" / "python"
+    subprocess.run([uv(), "venv", "--quiet", "--python", sys.executable, str(tmp_path / "new")], check=True)
+    pinned = ["--constraint", str(ROOT / "requirements" / "all.txt")]
+    subprocess.run([uv(), "pip", "install", "--quiet", "--python", str(python), *pinned, str(wheel)], check=True)
+    here = tmp_path / "here"
+    here.mkdir()
+    environment = {"PATH": f"{python.parent}:/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path), "LANG": "C.UTF-8"}
+    text = (ROOT / "docs" / "tutorial.md").read_text("utf-8")
+    try:
+        for kind, body in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+            if kind != "console":
+                (here / body.splitlines()[0].removeprefix("# ")).write_text(body)
+                continue
+            for step in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
+                command, *expected = step.splitlines()
+                done = subprocess.run(
+                    ["bash", "-c", command], cwd=here, env=environment, capture_output=True, text=True, timeout=90,
+                    check=False,
+                )  # fmt: skip
+                assert expected == done.stdout.splitlines()[: len(expected)], (command, done.stdout, done.stderr)
+    finally:
+        for pid in here.glob("*.pid"):
+            subprocess.run(["kill", "-9", pid.read_text().strip()], check=False, capture_output=True)
 
 
 def test_importing_the_package_is_light() -> None:

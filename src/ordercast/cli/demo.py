@@ -38,6 +38,8 @@ def demo(
     """
     from ordercast.demo.bank import Bank
 
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: is a file, not a folder")
     if out.exists() and any(out.iterdir()) and not (out / "cluster.toml").exists():
         raise InputError(f"{out}: is not empty, and not the folder of an earlier demo")
     shutil.rmtree(out, ignore_errors=True)

@@ -16,7 +16,7 @@ def experiment(
     which: Which,
     /,
     *,
-    runs: int = 200,
+    runs: int = 300,
     best: int = 10,
     protocols: int | None = None,
     seed: int = 0,

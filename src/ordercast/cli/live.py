@@ -54,8 +54,7 @@ def site(
         Log more.
 
     """
-    import uvloop
-
+    from ordercast.runtime import loop
     from ordercast.runtime.config import read_cluster
     from ordercast.runtime.site import Site
 
@@ -80,7 +79,7 @@ def site(
                 return 1
         return 0
 
-    return uvloop.run(run())
+    return loop.run(run())
 
 
 def up(cluster: Path = HERE, /, *, seconds: float | None = None) -> int:

@@ -23,6 +23,7 @@ app = App(
     help_format="plaintext",
     default_parameter=None,
 )
+app.register_install_completion_command()
 LIVE = (up, site, send, tail, group, status, explain, certs, bench)
 for command in (demo, plan, judge, simulate, explore, experiment, audit, *LIVE):
     app.command(command)

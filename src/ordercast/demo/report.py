@@ -107,7 +107,7 @@ def write_report(
     figures = draw_traffic(out / "run", down, killed, out / "timeline.svg")
     same = balances["main-1"]["balances"] == balances["main-2"]["balances"]
     page.say(
-        f"{figures['messages']:,.0f} messages from {clients} client processes, {figures['deliveries']:,.0f} deliveries. "
+        f"{figures['messages']:,.0f} messages from {clients} clients, {figures['deliveries']:,.0f} deliveries. "
         f"{killed}, which orders the transactions, was killed with -9 and started again "
         f"{down[1] - down[0]:.1f} s later; nothing was lost. Balances at the two main computers are "
         f"{'identical' if same else 'DIFFERENT'}.",

@@ -46,7 +46,12 @@ def draw_graph(number: int, rows: Sequence[dict[str, Any]], path: Path, distribu
         panel.set_xlabel("sites in the system" if axis == "sites" else "members of a group", fontsize=9)
         panel.grid(color=FAINT, alpha=0.3, linewidth=0.6)
         panel.spines[["top", "right"]].set_visible(False)
-        panel.set_ylim(bottom=0)
+    own = [r for r in rows for g in (10, 20, 30, 40) for m in methods if _is_of(r, number, m, g, distribution)]
+    top = 1.08 * max((row[figure_name] for row in own if row["method"] != "metagroup"), default=1.0)
+    for panel, method in zip(panels, methods, strict=True):
+        panel.set_ylim(0, top)
+        if any(row["method"] == method and row[figure_name] > top for row in own):
+            panel.set_title(f"{method} (beyond the frame)", fontsize=10, color=INK)
     panels[0].set_ylabel(title.split(",")[0], fontsize=9)
     if panels[0].lines:
         panels[0].legend(fontsize=8, frameon=False)

@@ -158,9 +158,13 @@ class _Search:
         price = PRICES[self.objective]
         scrap = (np.array([math.inf]), state.parent.copy(), state.node_at.copy(), False, 0.0)
         annealing.anneal(state, price, price, HOT, COLD, 0, 1, 1, *scrap)
-        begun = time.perf_counter()
-        annealing.anneal(state, price, price, HOT, COLD, 0, STEPS_TO_CALIBRATE, STEPS_TO_CALIBRATE, *scrap)
-        return max(int(STEPS_TO_CALIBRATE * seconds / (time.perf_counter() - begun)), 1)
+        for steps in (STEPS_TO_CALIBRATE // 100, STEPS_TO_CALIBRATE):
+            begun = time.perf_counter()
+            annealing.anneal(state, price, price, HOT, COLD, 0, steps, steps, *scrap)
+            took = time.perf_counter() - begun
+            if took > 0.01 * seconds:  # not compiled: a few steps are measure enough
+                break
+        return max(int(steps * seconds / took), 1)
 
     def _state(self, forest: Forest, cap: int) -> State:
         graph = self.graph

@@ -39,8 +39,11 @@ class _Kernel:
     def compile(self) -> Callable[..., Any]:
         """Compile, and what it calls first: compiled code calls compiled code."""
         if self.compiled is None:
-            import numba
-
+            try:
+                import numba
+            except ImportError:  # without the extra `speed`: slow for large tables, and right
+                self.compiled = np.errstate(over="ignore")(self.function)  # 64-bit arithmetic is meant to wrap
+                return self.compiled
             names = self.function.__globals__
             self.compiled = _compiled(numba, self.function)
             for name, value in list(names.items()):

@@ -205,10 +205,10 @@ def latencies(logs: dict[str, Any]) -> list[float]:
 
 
 def _work(task: Task, senders: list[str], pipe: Connection) -> None:
-    import uvloop
+    from ordercast.runtime.loop import run
 
     try:
-        uvloop.run(_site(task, senders, pipe))
+        run(_site(task, senders, pipe))
     except Exception as error:
         with suppress(OSError):
             pipe.send(("error", f"{type(error).__name__}: {error}"))
