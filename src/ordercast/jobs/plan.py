@@ -33,7 +33,7 @@ from ordercast.types import Planner
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-SALT = np.uint64(0x9E3779B97F4A7C15)
+DRIVER_ROWS = 400_000_000  # of the table; a signature for each of some twenty million sites fits the driver
 TWIN = "\0"  # a representative's second name: it stands for all others of the meta-group, and sorts right behind it
 PLANNERS: dict[Planner, Callable[[ClassGraph], Forest]] = {
     Planner.ELIMINATION: greedy,
@@ -136,10 +136,12 @@ def plan_tables(spark: Spark, path: str, request: Request, *, verify: bool = Fal
     path, found = find_membership(path)
     if not found.rows:
         raise InputError(f"{path}: no rows")
-    signed = signatures(spark, path, found)
-    metas = collect(metagroups(signed))
+    if found.rows <= DRIVER_ROWS:
+        metas = _metas(fold_pieces(spark, path, found.pieces, found.columns, _sign))
+    else:
+        metas = collect(metagroups(signatures(spark, path, found)))
     if verify:
-        _verify(spark, found, signed)
+        _verify(spark, found, signatures(spark, path, found))
     wanted = pc.sort_indices(metas.column("meta"))
     metas = metas.take(wanted)
     rows = pa.concat_tables(
@@ -148,6 +150,24 @@ def plan_tables(spark: Spark, path: str, request: Request, *, verify: bool = Fal
     many = dict(zip(metas.column("meta").to_pylist(), metas.column("n").to_pylist(), strict=True))
     membership, weight = compressed(path, rows, many)
     return _planned(membership, weight, metas, found.rows, request)
+
+
+def _metas(parts: list[Any]) -> Any:
+    """Do what `signatures` and `metagroups` do, on the driver: as long as the sites fit, no shuffle is as cheap."""
+    joined = pa.concat_tables(parts)
+    site = tables.one(joined.column("site")).dictionary_encode()
+    code = site.indices.to_numpy()
+    columns = {name: joined.column(name).to_numpy() for name in ("h1", "h2", "k")}
+    if len(site.dictionary) < len(code):  # some sites stand in several pieces
+        order = np.argsort(code, kind="stable")
+        begin = np.flatnonzero(np.diff(code[order], prepend=-1))
+        columns = {
+            name: (np.add if name == "k" else np.bitwise_xor).reduceat(values[order], begin)
+            for name, values in columns.items()
+        }
+    signed = pa.table({"site": site.dictionary, **columns})
+    grouped = signed.group_by(["h1", "h2", "k"]).aggregate([("site", "min"), ("site", "count")])
+    return grouped.rename_columns({"site_min": "meta", "site_count": "n"})
 
 
 def _verify(spark: Spark, found: tables.Table, signed: "DataFrame") -> None:
