@@ -111,7 +111,9 @@ def test_simulated_runs_are_judged_causally(tmp_path: Path) -> None:
     asked = ["simulate", str(groups), "--messages", "400", "--protocol", "arrow", "--out", str(out)]
 
     assert run(asked) == 0
-    assert run(["audit", str(out), "--local", "--level", "causal"]) == 0
+    page = tmp_path / "page.html"
+    assert run(["audit", str(out), "--local", "--level", "causal", "--html", str(page)]) == 0
+    assert "level causal holds" in page.read_text("utf-8")
     table = pq.read_table(out / "sends")
     late = table.set_column(
         table.schema.get_field_index("after"), "after", pc.add(table.column("after"), pa.scalar(200, pa.int64()))
