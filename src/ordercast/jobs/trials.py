@@ -6,6 +6,7 @@ number of machines. GS88 §4.1: groups are drawn uniformly; every curve is a mea
 
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -85,6 +86,8 @@ def family(cell: Cell, seed: tuple[int, ...]) -> Membership:
 
 def trial(cell: Cell, number: int, seed: int, best: bool) -> Iterator[tuple[Any, ...]]:
     """Run one trial: every method on the same family."""
+    with suppress(ImportError):
+        import numba  # noqa: F401 - a worker runs thousands of trials: its loops are compiled
     key = (seed, *cell[:3], DISTRIBUTIONS.index(cell.distribution), number)
     membership = family(cell, key)
     graph = ClassGraph.of(membership, class_labels(membership, ClassRule.S1))
