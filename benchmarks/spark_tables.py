@@ -204,9 +204,7 @@ def main() -> int:
         shutil.rmtree(root, ignore_errors=True)
     head = ["", "Spark CPU s", "M rows/s/core", "wall s", "DuckDB CPU s", "ratio", "with exact order", "ratio"]
     told = f"In one warm session, JVM and workers counted; growth: {', '.join(growth)}. Driver heap 2 GB."
-    told += (
-        " DuckDB's fold trusts prev_stamp; ours compares every stamp with the one before it (last columns:"
-    )
+    told += " DuckDB's fold trusts prev_stamp; ours compares every stamp with the one before it (last columns:"
     told += " DuckDB with windows for that, too)."
     record("Spark: audit and plan of large tables", "python benchmarks/spark_tables.py", [*table(head, rows), "", told])
     return 0
