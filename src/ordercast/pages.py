@@ -18,7 +18,7 @@ font-variant-numeric:tabular-nums}td{overflow-wrap:anywhere}td:first-child{white
 img{max-width:100%;min-width:38rem;height:auto;display:block;margin:0 auto}
 .good{color:#0b6e4f;font-weight:600}.bad{color:#b42318;font-weight:600}.dim{color:#616e7c}
 code{background:#e4e7eb;border-radius:4px;padding:.05rem .3rem;overflow-wrap:anywhere}li{margin:.3rem 0}
-@media(max-width:600px){main{padding:.7rem}th,td{padding:.3rem .35rem}body{font-size:15px}}
+@media(max-width:600px){main{padding:.7rem}th,td{padding:.3rem .35rem}th{white-space:normal}body{font-size:15px}}
 """
 
 

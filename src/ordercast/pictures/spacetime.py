@@ -11,6 +11,7 @@ from ordercast.types import SiteId
 
 INCH_PER_ROW = 0.75
 HEAD_ROWS, FOOT_ROWS = 1.0, 1.0
+RIGHT_INCH = 0.8  # half a label
 
 
 class _Labels:
@@ -40,14 +41,14 @@ def draw_spacetime(film: Film, path: str | Path, title: str) -> None:
     moments = len({round(flight.departs, 6) for flight in film.flights} | {round(m.time, 6) for m in film.marks})
     wide = min(max(7.0, 0.42 * moments + 2.0), 26.0)
     left = 0.09 * max(len(site) for site in rows) + 0.25
-    inch_per_unit = (wide - left - 0.3) / end
+    inch_per_unit = (wide - left - RIGHT_INCH) / end
     messages = sorted({flight.message for flight in film.flights if flight.message})
     multicasts = sorted({m.text for m in film.marks if m.kind == "multicast"})
     colour = colours(messages if len(messages) <= 10 else [text.split(" ")[0] for text in multicasts])
     height = HEAD_ROWS + len(rows) - 1 + FOOT_ROWS
     figure = Figure(figsize=(wide, INCH_PER_ROW * height), facecolor=PAPER)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-    axes.set_xlim(-left / inch_per_unit, end + 0.3 / inch_per_unit)
+    axes.set_xlim(-left / inch_per_unit, end + RIGHT_INCH / inch_per_unit)
     axes.set_ylim(-len(rows) + 1 - FOOT_ROWS, HEAD_ROWS)
     axes.axis("off")
     cut = f" (the first {film.at_most} messages)" if film.full else ""
