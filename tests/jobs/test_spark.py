@@ -86,6 +86,7 @@ def test_two_runs_with_other_seeds_agree(spark: Spark, tmp_path: Path) -> None:
     assert text.count("data:image/svg+xml") == 6
 
 
+@pytest.mark.xdist_group("commands")  # no session of this process
 def test_the_command_is_quiet_and_quick(tmp_path: Path) -> None:
     """Four rows, Spark's start included: one JSON document, nothing else, not even on the error stream."""
     folder = tmp_path / "run"
@@ -103,6 +104,7 @@ def test_the_command_is_quiet_and_quick(tmp_path: Path) -> None:
     assert done.stdout == ordercast("audit", str(folder), "--json", "--local").stdout
 
 
+@pytest.mark.xdist_group("commands")  # no session of this process
 def test_the_experiment_writes_tables_pictures_and_a_page(tmp_path: Path) -> None:
     """One graph, two runs a point: everything is there, and the findings are said."""
     out = tmp_path / "out"
@@ -115,6 +117,7 @@ def test_the_experiment_writes_tables_pictures_and_a_page(tmp_path: Path) -> Non
     assert {"report.html", "trials.parquet", "summary.parquet", "summary.csv", "graph3.svg", "graph3.png"} <= names
 
 
+@pytest.mark.xdist_group("commands")  # no session of this process
 def test_a_missing_java_is_told_in_one_line(tmp_path: Path) -> None:
     make_logs(60, {"g": ["a", "b"]}).write(tmp_path)
     code = "import ordercast.jobs.session as s, ordercast.cli.main as m, sys; s.WHERE_JAVA_IS = ()"
@@ -165,6 +168,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             process.wait(20)
 
 
+@pytest.mark.xdist_group("commands")  # no session of this process
 def test_a_cluster_runs_the_same_jobs(cluster: str, tmp_path: Path) -> None:
     """Audit and plan on two workers, the package shipped to them: the same results, unchanged."""
     logs = make_logs(200_000, TWINS)
