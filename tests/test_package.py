@@ -34,8 +34,8 @@ def uv() -> str:
     return found
 
 
-@pytest.mark.slow
-def test_a_client_from_the_wheel_talks_to_a_cluster(tmp_path: Path) -> None:
+def installed(tmp_path: Path) -> Path:
+    """Build the wheel and install it alone into an environment of its own; return that environment's Python."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
@@ -43,6 +43,12 @@ def test_a_client_from_the_wheel_talks_to_a_cluster(tmp_path: Path) -> None:
     subprocess.run([uv(), "venv", "--quiet", "--python", sys.executable, str(tmp_path / "empty")], check=True)
     pinned = ["--constraint", str(ROOT / "requirements" / "all.txt")]
     subprocess.run([uv(), "pip", "install", "--quiet", "--python", str(python), *pinned, str(wheel)], check=True)
+    return python
+
+
+@pytest.mark.slow
+def test_a_client_from_the_wheel_talks_to_a_cluster(tmp_path: Path) -> None:
+    python = installed(tmp_path)
     chaos = Chaos(tmp_path, groups={"g0": ["s0", "s1"]})
     try:
         for site in chaos.sites:
@@ -66,13 +72,7 @@ def test_a_client_from_the_wheel_talks_to_a_cluster(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_newcomer_s_path(tmp_path: Path) -> None:
     """The tutorial, block by block, with the wheel in an environment of its own: start, write, lose a site, audit."""
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    python = tmp_path / "new" / "bin" / "python"
-    subprocess.run([uv(), "venv", "--quiet", "--python", sys.executable, str(tmp_path / "new")], check=True)
-    pinned = ["--constraint", str(ROOT / "requirements" / "all.txt")]
-    subprocess.run([uv(), "pip", "install", "--quiet", "--python", str(python), *pinned, str(wheel)], check=True)
+    python = installed(tmp_path)
     here = tmp_path / "here"
     here.mkdir()
     environment = {"PATH": f"{python.parent}:/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path), "LANG": "C.UTF-8"}

@@ -6,13 +6,13 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from ordercast.demo.ledger import orders
 from ordercast.errors import LocalError
+from ordercast.runtime.ports import free_ports
 
 GROUPS = {
     "transactions": ["main-1", "main-2"],
@@ -23,15 +23,6 @@ GROUPS = {
 }
 SENDERS = ("branch-a", "branch-b", "branch-c", "dev-1", "dev-2")
 MAINS = ("main-1", "main-2")
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens at."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
 
 
 @dataclass

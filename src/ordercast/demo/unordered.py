@@ -14,8 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ordercast.demo.bank import GROUPS, MAINS, SENDERS, free_ports
+from ordercast.demo.bank import GROUPS, MAINS, SENDERS
 from ordercast.demo.ledger import Ledger, orders
+from ordercast.runtime.ports import free_ports
 
 DELAY_S = 0.01
 USED = ("transactions", "system-tables")

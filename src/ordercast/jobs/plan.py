@@ -40,7 +40,6 @@ PLANNERS: dict[Planner, Callable[[ClassGraph], Forest]] = {
     Planner.METAGROUP: metagroup,
     Planner.CENTRAL: central,
 }
-NODES = "order_class string, site string, parent string"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ connection may be there or not, but not twice, and not at some members only.
 import asyncio
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from typing import Any
 from ordercast.errors import OrdercastError
 from ordercast.runtime.client import connect
 from ordercast.runtime.config import Cluster, deploy, read_cluster
+from ordercast.runtime.ports import free_ports
 from ordercast.verify.deliveries import JUDGES, Record, Sent
 
 
@@ -127,7 +127,7 @@ class Chaos:
         self.sites = sorted({site for members in self.groups.values() for site in members})
         self.path = self.folder / "cluster.toml"
         pairs = [(one, other) for one in self.sites for other in self.sites if one < other]
-        ports = _free_ports(2 * len(self.sites) + len(pairs))
+        ports = free_ports(2 * len(self.sites) + len(pairs))
         where = {site: f"127.0.0.1:{ports.pop()}" for site in self.sites}
         clients = {site: f"127.0.0.1:{ports.pop()}" for site in self.sites}
         self.proxies = {pair: Proxy(where[pair[1]]) for pair in pairs}  # the smaller name calls
@@ -302,14 +302,3 @@ class Chaos:
         names = ("creation", "duplicate", "completeness", "fifo", "total", "acyclic")
         found = {name: JUDGES[name](record) for name in names}
         return found | {"positions": self.problems[0] if self.problems else None}
-
-
-def _free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for listener in held:
-            listener.bind(("127.0.0.1", 0))
-        return [int(listener.getsockname()[1]) for listener in held]
-    finally:
-        for listener in held:
-            listener.close()
