@@ -15,6 +15,9 @@ from ordercast.topology import Plan, read_plan
 from ordercast.types import GroupId, Level, Planner, SiteId
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
+# What a starting site spends on its plan: steps, not seconds, because every site must find the same one. On random
+# families of 5 to 600 memberships more steps do not find a mean depth lower by 3 %.
+STEPS_PER_MEMBERSHIP, STEPS_AT_MOST = 500, 200_000
 PATIENCE = 0.5  # seconds without an acknowledgement before a site says again what it sent last
 
 
@@ -160,9 +163,10 @@ def _plan(cluster: Cluster) -> Plan:
     from ordercast.types import ClassRule
 
     rule = ClassRule.S1 if cluster.causal else None
-    budget = Budget(steps=200_000)
+    membership = Membership.of(cluster.groups)
+    budget = Budget(steps=min(STEPS_PER_MEMBERSHIP * len(membership), STEPS_AT_MOST))
     request = Request(cluster.planner, cluster.level, rule, max_load=cluster.max_load, budget=budget)
-    plan = make_plan(Membership.of(cluster.groups), request).plan
+    plan = make_plan(membership, request).plan
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(f".{os.getpid()}")
