@@ -19,13 +19,13 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ordercast.audit.verdict import audit
 from ordercast.jobs.audit import SparkSource
 from ordercast.jobs.plan import plan_tables
 from ordercast.jobs.session import Spark, session
 from ordercast.planning.request import Request
+from ordercast.runs import write_table
 from ordercast.testing.members import write_members
 from ordercast.types import Planner
 from results import record, table
@@ -77,9 +77,10 @@ def write_log(folder: Path, rows: int, sites: int = 50, groups: int = 40, size: 
         (folder / name).mkdir(parents=True)
     of = pa.DictionaryArray.from_arrays(pa.array(group), names)
     sends = {"msg_id": msg_id, "group": of.cast(pa.string()), "source": sender, "source_seq": pa.array(number)}
-    pq.write_table(pa.table(sends), folder / "sends" / "part-0.parquet", row_group_size=1_000_000)
+    write_table(pa.table(sends), folder / "sends" / "part-0.parquet", row_group_size=1_000_000)
     pairs = [(f"site-{s:02d}", f"group-{g:02d}") for g, own in enumerate(members) for s in own]
-    pq.write_table(pa.table([list(c) for c in zip(*pairs, strict=True)], names=["site", "group"]), folder / "membership" / "part-0.parquet")  # fmt: skip # noqa: E501
+    belongs = pa.table([list(column) for column in zip(*pairs, strict=True)], names=["site", "group"])
+    write_table(belongs, folder / "membership" / "part-0.parquet")
     for site in range(sites):
         own = np.flatnonzero(np.isin(group, [g for g, inside in enumerate(members) if site in inside]))
         rows_here, at = len(own), pa.array(own)
@@ -101,7 +102,7 @@ def write_log(folder: Path, rows: int, sites: int = 50, groups: int = 40, size: 
             "prev_stamp": previous,
         }
         path = folder / "deliveries" / f"site-{site:02d}.parquet"
-        pq.write_table(pa.table(columns), path, row_group_size=500_000)
+        write_table(pa.table(columns), path, row_group_size=500_000)
 
 
 FOLD = """

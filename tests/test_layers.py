@@ -24,10 +24,10 @@ MAY_IMPORT = {
     "pictures": {"types", "errors", "topology", "film", "pictures"},
     "pages": {"errors"},
     "audit": ROOT | {"planning", "verify", "pages", "audit"},
-    "demo": ROOT | {"film", "audit", "pages", "pictures", "runtime", "demo"},
+    "demo": ROOT | {"film", "audit", "pages", "pictures", "runs", "runtime", "demo"},
     "jobs": ROOT | {"audit", "planning", "verify", "sim", "protocols", "core", "pages", "pictures", "jobs"},
     "testing": ROOT
-    | {"audit"}
+    | {"audit", "runs"}
     | {"runtime", "history", "wire", "core", "protocols", "sim", "planning", "verify", "testing"},
     "cli": ROOT
     | {"__init__", "film", "core", "protocols", "sim", "planning", "verify", "plans", "runs", "pictures", "cli"}

@@ -164,16 +164,14 @@ def _fold_runs(
 ) -> list[Any]:
     order_class, names = codes(table, "order_class")
     pair, of_site, of_class = _paired(site, len(sites), order_class, len(names))
-    stamps = _words(*laid_out(table.column("stamp")))
+    stamps = laid_out(table.column("stamp"))
     if "prev_stamp" in table.column_names:
         prev = table.column("prev_stamp")
-        no_prev, prevs = prev.is_null().to_numpy(zero_copy_only=False), _words(*laid_out(prev))
+        no_prev, prevs = prev.is_null().to_numpy(zero_copy_only=False), laid_out(prev)
     else:
-        no_prev, prevs = np.empty(0, np.bool_), (np.zeros(1, np.int64), np.empty(0, stamps[1].dtype))
-    if stamps[1].dtype != prevs[1].dtype:  # lengths of all kinds: bytes after all
-        stamps, prevs = laid_out(table.column("stamp")), laid_out(table.column("prev_stamp"))
+        no_prev, prevs = np.empty(0, np.bool_), laid_out(pa.array([], pa.binary()))
     first, last, bad, at, lie, lie_at = _loops(len(table)).fold_runs(
-        order, site, len(sites), pair, len(of_site), position, *stamps, *prevs, no_prev
+        order, site, len(sites), pair, len(of_site), position, stamps, prevs, no_prev
     )
     stamp = table.column("stamp")
     columns: dict[str, Any] = {
@@ -197,13 +195,6 @@ def _fold_runs(
         "class", len(of_group), group=[groups[g] for g in of_group], order_class=[names[c] for c in of_class]
     )
     return [runs, pairs]
-
-
-def _words(offsets: Longs, data: Any) -> tuple[Longs, Any]:
-    """Return strings of whole words as big-endian words, which compare alike and faster; others as they are."""
-    if len(data) % 4 or plainly(len(offsets)) or bool((offsets & 3).any()):
-        return offsets, data
-    return offsets >> 2, data.view(">u4").astype(np.uint32)
 
 
 def _take(column: Any, rows: Longs) -> Any:

@@ -1,8 +1,11 @@
 """The loops that run over every delivery, compiled: hashing of names, the fold, and the search for cycles.
 
-Sets of messages are compared by count and by two 64-bit xor sums of their hashes: equal sets always agree, different
-ones agree by accident once in 2^128. Order is never judged by hashes: stamps are compared byte by byte.
+Sets of messages are compared by count and by two 64-bit xor sums of their hashes: equal sets always agree; different
+ones agree by accident once in 2^64 when only the text of a msg_id differs, once in 2^128 when group, source or number
+does. Order is never judged by hashes: stamps are compared byte by byte.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +13,6 @@ from numpy.typing import NDArray
 from ordercast.planning.kernels import kernel
 
 Bytes = NDArray[np.uint8]
-Words = NDArray[np.uint32]
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
@@ -19,9 +21,19 @@ BASE = np.uint64(0xCBF29CE484222325)
 PRIME = np.uint64(0x100000001B3)
 MIX_1 = np.uint64(0xFF51AFD7ED558CCD)
 MIX_2 = np.uint64(0xC4CEB9FE1A85EC53)
-SHIFT = np.uint64(33)
-BITS_8, BITS_16, BITS_24 = np.uint64(8), np.uint64(16), np.uint64(24)
+SHIFT, HALF = np.uint64(33), np.uint64(32)
+BITS_8, BITS_16 = np.uint64(8), np.uint64(16)
+EVEN_BYTES, EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
 NOWHERE = np.int64(-1)
+
+
+class Strings(NamedTuple):
+    """Byte strings laid end to end."""
+
+    offsets: Longs
+    data: Bytes
+    words: Hashes
+    """The eight bytes from every byte on, as a number, low byte first: a view, nothing is copied."""
 
 
 @kernel
@@ -33,19 +45,31 @@ def mix(h: np.uint64) -> np.uint64:
 
 
 @kernel
-def hash_bytes(offsets: Longs, data: Bytes) -> Hashes:
-    """Hash each of many byte strings laid end to end."""
+def absorb(h: np.uint64, word: np.uint64) -> np.uint64:
+    """Take eight bytes into a hash."""
+    h = (h ^ word) * MIX_1
+    return h ^ (h >> HALF)
+
+
+@kernel
+def hash_bytes(strings: Strings) -> Hashes:
+    """Hash each string: its length, eight bytes at a time, the last eight; a short one as one number."""
+    offsets, data, words = strings
     found = np.empty(len(offsets) - 1, np.uint64)
     for i in range(len(offsets) - 1):
-        h = BASE
         at, end = offsets[i], offsets[i + 1]
-        while at + 4 <= end:  # four bytes at a time, as a number; then the rest
-            word = np.uint64(data[at]) << BITS_24 | np.uint64(data[at + 1]) << BITS_16
-            h = (h ^ (word | np.uint64(data[at + 2]) << BITS_8 | np.uint64(data[at + 3]))) * PRIME
-            at += 4
-        while at < end:
-            h = (h ^ np.uint64(data[at])) * PRIME
-            at += 1
+        h = BASE ^ np.uint64(end - at) * PRIME
+        if end - at < 8:
+            short = np.uint64(0)
+            while at < end:
+                short = short << BITS_8 | np.uint64(data[at])
+                at += 1
+            h = absorb(h, short)
+        else:
+            while at + 8 < end:
+                h = absorb(h, words[at])
+                at += 8
+            h = absorb(h, words[end - 8])
         found[i] = mix(h)
     return found
 
@@ -93,9 +117,10 @@ def fold_sets(
     for k in range(len(order)):
         i = order[k]
         p = pair[i]
-        h = mix(message[i] ^ (header[p] + np.uint64(seq[i]) * MIX_1))
+        number = np.uint64(seq[i])
+        h = mix(message[i] ^ (header[p] + number * MIX_1))
         x1[p] ^= h
-        x2[p] ^= mix(h ^ MIX_2)
+        x2[p] ^= mix(message[i] + (header[p] ^ number * MIX_2))
         if has_stamps:
             xs[p] ^= mix(h ^ stamped[i])
         if count[p] == 0:
@@ -140,14 +165,29 @@ def fold_sites(
 
 
 @kernel
-def compare(offsets_a: Longs, data_a: Bytes | Words, a: int, offsets_b: Longs, data_b: Bytes | Words, b: int) -> int:
-    """Compare two strings of bytes, or of big-endian words: -1, 0 or 1."""
-    start_a, start_b = offsets_a[a], offsets_b[b]
-    size_a, size_b = offsets_a[a + 1] - start_a, offsets_b[b + 1] - start_b
-    for k in range(min(size_a, size_b)):
-        x, y = data_a[start_a + k], data_b[start_b + k]
+def high_byte_first(word: np.uint64) -> np.uint64:
+    """Turn eight bytes around, so that numbers compare as the bytes do."""
+    word = (word & EVEN_BYTES) << BITS_8 | (word >> BITS_8) & EVEN_BYTES
+    word = (word & EVEN_PAIRS) << BITS_16 | (word >> BITS_16) & EVEN_PAIRS
+    return word << HALF | word >> HALF
+
+
+@kernel
+def compare(ones: Strings, a: int, others: Strings, b: int) -> int:
+    """Compare two strings, byte by byte: -1, 0 or 1."""
+    start_a, start_b = ones.offsets[a], others.offsets[b]
+    size_a, size_b = ones.offsets[a + 1] - start_a, others.offsets[b + 1] - start_b
+    shared = min(size_a, size_b)
+    k = 0
+    while k + 8 <= shared:
+        x, y = ones.words[start_a + k], others.words[start_b + k]
         if x != y:
-            return -1 if x < y else 1
+            return -1 if high_byte_first(x) < high_byte_first(y) else 1
+        k += 8
+    while k < shared:
+        if ones.data[start_a + k] != others.data[start_b + k]:
+            return -1 if ones.data[start_a + k] < others.data[start_b + k] else 1
+        k += 1
     if size_a == size_b:
         return 0
     return -1 if size_a < size_b else 1
@@ -161,10 +201,8 @@ def fold_runs(
     pair: Ints,
     pairs: int,
     position: Longs,
-    stamp_offsets: Longs,
-    stamps: Bytes | Words,
-    prev_offsets: Longs,
-    prevs: Bytes | Words,
+    stamps: Strings,
+    prevs: Strings,
     no_prev: NDArray[np.bool_],
 ) -> tuple[Longs, Longs, Longs, Longs, Longs, Longs]:
     """Per (site, class): rows at both ends, stamps that do not grow, and previous stamps that are not the previous.
@@ -191,14 +229,14 @@ def fold_runs(
                 if lie_at[p] == NOWHERE:
                     lie_at[p] = position[i]
         elif position[i] != position[before]:
-            if compare(stamp_offsets, stamps, before, stamp_offsets, stamps, i) >= 0:
+            if compare(stamps, before, stamps, i) >= 0:
                 bad[p] += 1
                 if bad_at[p] == NOWHERE:
                     bad_at[p] = position[i]
             if (
                 len(no_prev)
                 and position[before] >= whole_since[s]
-                and (no_prev[i] or compare(stamp_offsets, stamps, before, prev_offsets, prevs, i) != 0)
+                and (no_prev[i] or compare(stamps, before, prevs, i) != 0)
             ):
                 lie[p] += 1
                 if lie_at[p] == NOWHERE:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow.compute as pc
 
 from ordercast.types import GroupId, SiteId
@@ -37,7 +38,7 @@ def merge(folded: Any) -> Merged:
     """Merge folds of deliveries; raises ShuffledError when the pieces of a site overlap."""
     found = Merged()
     whole = _merge_sites(_of_kind(folded, "site", "site n x1 first last p0 p1 bad lie_at whole"), found)
-    _merge_sets(_of_kind(folded, "set", "p0 site group source n x1 x2 xs first last bad"), found)
+    _merge_sets(folded.filter(pc.equal(folded.column("kind"), "set")), found)
     runs = _of_kind(folded, "run", "site order_class p0 p1 bad lie s0 s1 prev")
     _merge_runs(runs, whole, found)
     for group, order_class in _of_kind(folded, "class", "group order_class"):
@@ -94,17 +95,27 @@ def _merge_sites(rows: list[tuple[Any, ...]], found: Merged) -> dict[SiteId, lis
     return whole
 
 
-def _merge_sets(rows: list[tuple[Any, ...]], found: Merged) -> None:
-    last: dict[tuple[SiteId, GroupId, SiteId], int] = {}
-    rows.sort(key=lambda row: row[0])  # by position: pieces of one site in their order
-    for _, site, group, source, many, h1, h2, stamped, first, then, bad in rows:
-        n, x1, x2 = found.sets.get((site, group), (0, 0, 0))
-        found.sets[site, group] = (n + many, x1 ^ h1, x2 ^ h2)
-        found.stamped[site, group] = found.stamped.get((site, group), 0) ^ stamped
-        key = (site, group, source)
-        if bad or first < last.get(key, first):
-            found.fifo.add(site)
-        last[key] = then
+def _merge_sets(rows: Any, found: Merged) -> None:
+    """Sum up per site and group; there are sources times pieces of them, so whole columns at once."""
+    if not len(rows):
+        return
+    coded = {name: rows.column(name).combine_chunks().dictionary_encode() for name in ("site", "group", "source")}
+    site, group, source = (column.indices.to_numpy() for column in coded.values())
+    order = np.lexsort((rows.column("p0").to_numpy(), source, group, site))  # pieces of one site in their order
+    site, group, source = site[order], group[order], source[order]
+    n, x1, x2, xs, first, last, bad = (
+        rows.column(name).to_numpy()[order] for name in ("n", "x1", "x2", "xs", "first", "last", "bad")
+    )
+    begins = np.concatenate([[True], (site[1:] != site[:-1]) | (group[1:] != group[:-1])])
+    at = np.flatnonzero(begins)
+    goes_on = np.concatenate([[False], source[1:] == source[:-1]]) & ~begins
+    falls = goes_on & (first < np.concatenate([first[:1], last[:-1]]))
+    names = {name: column.dictionary.to_pylist() for name, column in coded.items()}
+    found.fifo |= {names["site"][s] for s in np.unique(site[falls | (bad > 0)])}
+    sums = (np.add.reduceat(n, at), np.bitwise_xor.reduceat(x1, at), np.bitwise_xor.reduceat(x2, at))
+    keys = [(names["site"][s], names["group"][g]) for s, g in zip(site[at], group[at], strict=True)]
+    found.sets = dict(zip(keys, zip(*(one.tolist() for one in sums), strict=True), strict=True))
+    found.stamped = dict(zip(keys, np.bitwise_xor.reduceat(xs, at).tolist(), strict=True))
 
 
 def _merge_runs(rows: list[tuple[Any, ...]], whole: dict[SiteId, list[tuple[int, int, bool]]], found: Merged) -> None:

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from ordercast.audit.kernels import (
     BASE,
     BITS_8,
-    BITS_16,
-    BITS_24,
+    HALF,
     MIX_1,
     MIX_2,
     NOWHERE,
@@ -20,6 +19,7 @@ from ordercast.audit.kernels import (
     Hashes,
     Ints,
     Longs,
+    Strings,
 )
 
 
@@ -30,21 +30,29 @@ def mix(h: Hashes) -> Hashes:
     return h ^ (h >> SHIFT)
 
 
-def hash_bytes(offsets: Longs, data: Bytes) -> Hashes:
-    """Hash each of many byte strings laid end to end."""
-    begin, size = offsets[:-1], np.diff(offsets)
-    h = np.full(len(begin), BASE, np.uint64)
-    longer = np.arange(len(begin))
-    for at in range(0, int(size.max(initial=0)), 4):  # four bytes at a time, as a number; then the rest
-        whole = longer[size[longer] >= at + 4]
-        four = data[begin[whole][:, None] + np.arange(at, at + 4)].astype(np.uint64)
-        word = four[:, 0] << BITS_24 | four[:, 1] << BITS_16 | four[:, 2] << BITS_8 | four[:, 3]
-        h[whole] = (h[whole] ^ word) * PRIME
-        rest = longer[size[longer] < at + 4]
-        for one in range(at, at + 3):
-            rest = rest[size[rest] > one]
-            h[rest] = (h[rest] ^ data[begin[rest] + one]) * PRIME
-        longer = whole
+def absorb(h: Hashes, word: Hashes) -> Hashes:
+    """Take eight bytes into each hash."""
+    h = (h ^ word) * MIX_1
+    return h ^ (h >> HALF)
+
+
+def hash_bytes(strings: Strings) -> Hashes:
+    """Hash each string: its length, eight bytes at a time, the last eight; a short one as one number."""
+    offsets, data, words = strings
+    begin, end, size = offsets[:-1], offsets[1:], np.diff(offsets)
+    h = BASE ^ size.astype(np.uint64) * PRIME
+    long, rest = np.flatnonzero(size >= 8), np.flatnonzero(size < 8)
+    longer = long
+    for at in range(0, int(size.max(initial=0)) - 8, 8):
+        longer = longer[size[longer] > at + 8]
+        h[longer] = absorb(h[longer], words[begin[longer] + at])
+    h[long] = absorb(h[long], words[end[long] - 8])
+    short = np.zeros(len(h), np.uint64)
+    more = rest
+    for at in range(7):
+        more = more[size[more] > at]
+        short[more] = short[more] << BITS_8 | data[begin[more] + at]
+    h[rest] = absorb(h[rest], short[rest])
     return mix(h)
 
 
@@ -101,14 +109,16 @@ def fold_sets(
 ) -> tuple[Longs, Hashes, Hashes, Hashes, Longs, Longs, Longs, Longs, Longs]:
     """Per (site, group and source): count, xor sums without and with stamps, numbers at both ends, fifo breaks."""
     rows, begin, count, follows = _segments(order, pair, pairs)
-    h = mix(message ^ (header[pair] + seq.astype(np.uint64) * MIX_1))[rows]
+    numbers, heads = seq.astype(np.uint64), header[pair]
+    h = mix(message ^ (heads + numbers * MIX_1))[rows]
+    h2 = mix(message + (heads ^ numbers * MIX_2))[rows]
     xs = _xor(mix(h ^ stamped[rows]), begin, count) if len(stamped) else np.zeros(pairs, np.uint64)
     number = seq[rows]
     wrong = follows & np.concatenate([[False], number[1:] < number[:-1]])
     bad, at = _tally(wrong, pair[rows], pairs, position[rows])
     first, last = _ends(number, begin, count, 0)
     p0, _ = _ends(position[rows], begin, count, 0)
-    return count, _xor(h, begin, count), _xor(mix(h ^ MIX_2), begin, count), xs, first, last, bad, at, p0
+    return count, _xor(h, begin, count), _xor(h2, begin, count), xs, first, last, bad, at, p0
 
 
 def fold_sites(
@@ -133,10 +143,8 @@ def fold_runs(
     pair: Ints,
     pairs: int,
     position: Longs,
-    stamp_offsets: Longs,
-    stamps: Bytes,
-    prev_offsets: Longs,
-    prevs: Bytes,
+    stamps: Strings,
+    prevs: Strings,
     no_prev: NDArray[np.bool_],
 ) -> tuple[Longs, Longs, Longs, Longs, Longs, Longs]:
     """Per (site, class): rows at both ends, stamps that do not grow, and previous stamps that are not the previous."""
@@ -147,14 +155,14 @@ def fold_runs(
     whole_since[by_site] = at[np.maximum.accumulate(np.where(begins, np.arange(len(at)), 0))]
     rows, begin, count, follows = _segments(order, pair, pairs)
     first, last = _ends(rows, begin, count, -1)
-    wide = int(max(np.diff(stamp_offsets).max(initial=0), np.diff(prev_offsets).max(initial=0)))
-    given = _keys(stamp_offsets, stamps, wide)[rows]
+    wide = int(max(np.diff(stamps.offsets).max(initial=0), np.diff(prevs.offsets).max(initial=0)))
+    given = _keys(stamps.offsets, stamps.data, wide)[rows]
     where = position[rows]
     apart = follows & np.concatenate([[False], where[1:] != where[:-1]])
     bad, bad_at = _tally(apart & np.concatenate([[False], given[1:] <= given[:-1]]), pair[rows], pairs, where)
     if not len(no_prev):
         return first, last, bad, bad_at, np.zeros(pairs, np.int64), np.full(pairs, NOWHERE, np.int64)
-    claimed, none = _keys(prev_offsets, prevs, wide)[rows], no_prev[rows]
+    claimed, none = _keys(prevs.offsets, prevs.data, wide)[rows], no_prev[rows]
     other = np.concatenate([[True], claimed[1:] != given[:-1]])
     known = np.concatenate([[False], where[:-1] >= whole_since[rows][1:]])
     lies = (apart & known & (none | other)) | (~follows & (whole_since[rows] == 0) & ~none)

@@ -4,6 +4,7 @@ A piece is a file, or some row groups of a large one. Names that repeat are read
 small numbers; messages and stamps stay bytes laid end to end.
 """
 
+import importlib.util
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +16,10 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from ordercast.audit import kernels, plain
-from ordercast.audit.kernels import Bytes, Hashes, Ints, Longs
+from ordercast.audit.kernels import Hashes, Ints, Strings
 from ordercast.errors import InputError
 
-PIECE_ROWS = 2_000_000
+PIECE_ROWS = 500_000  # joining row groups costs a copy; a piece, a few milliseconds
 PLAIN_ROWS = 1_000_000  # up to here arrays are as good as compiled loops, which take a second to load
 TEXT, WHOLE, BINARY, NUMBER = "string", "whole number", "binary", "number"
 MANY = "strings, few of them the same"
@@ -191,14 +192,14 @@ def _tidied(column: Any, name: str, kind: str) -> Any:
             column = column.cast(pa.string()).dictionary_encode()
         if column.type != DICTIONARY:
             column = column.cast(DICTIONARY)
-        return (column.unify_dictionaries() if column.num_chunks > 1 else column).combine_chunks()
+        return one(column.unify_dictionaries() if column.num_chunks > 1 else column)
     if kind == WHOLE:
-        return column.cast(pa.int64()).combine_chunks()
+        return one(column.cast(pa.int64()))
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)) or column.nbytes > SHORT_OFFSETS:
         column = column.cast(pa.large_string() if kind in (TEXT, MANY) else pa.large_binary())
-    return column.combine_chunks()
+    return one(column)
 
 
 def one(array: Any) -> Any:
@@ -216,8 +217,8 @@ def codes(table: Any, name: str) -> tuple[Ints, list[str]]:
     return column.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False), column.dictionary.to_pylist()
 
 
-def laid_out(column: Any) -> tuple[Longs, Bytes]:
-    """Return offsets and bytes of a column of strings; a null is empty."""
+def laid_out(column: Any) -> Strings:
+    """Return a column of strings as arrays; a null is empty."""
     column = one(column)
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks else pa.array([], pa.large_binary())
@@ -225,18 +226,22 @@ def laid_out(column: Any) -> tuple[Longs, Bytes]:
     large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     width = np.int64 if large else np.int32
     at = np.frombuffer(offsets, width)[column.offset : column.offset + len(column) + 1] if offsets else [0]
-    return np.ascontiguousarray(at, np.int64), np.frombuffer(data or b"", np.uint8)
+    flat = np.frombuffer(data if data and len(data) >= 8 else bytes(data or b"") + bytes(8), np.uint8)
+    words: Hashes = np.ndarray(len(flat) - 7, "<u8", flat.data, strides=(1,))
+    return Strings(np.ascontiguousarray(at, np.int64), flat, words)
 
 
 def plainly(rows: int) -> bool:
-    """Whether so many rows are not worth loading the compiler for; once it is there, loops are faster."""
-    return rows <= PLAIN_ROWS and "numba" not in sys.modules
+    """Whether so many rows are not worth loading the compiler for, or there is none; once loaded, loops are faster."""
+    if "numba" in sys.modules:
+        return False
+    return rows <= PLAIN_ROWS or importlib.util.find_spec("numba") is None
 
 
 def hashes(column: Any) -> Hashes:
     """Hash every string of a column."""
     loops: Any = plain if plainly(len(column)) else kernels
-    found: Hashes = loops.hash_bytes(*laid_out(column))
+    found: Hashes = loops.hash_bytes(laid_out(column))
     return found
 
 

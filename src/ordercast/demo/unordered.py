@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ordercast.demo.bank import GROUPS, MAINS, SENDERS
 from ordercast.demo.ledger import Ledger, orders
+from ordercast.runs import write_table
 from ordercast.runtime.ports import free_ports
 
 DELAY_S = 0.01
@@ -122,4 +122,4 @@ def _write(folder: Path, heard: dict[str, list[Any]], senders: list[str], many: 
     for name, (columns, values) in tables.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
         arrays = [pa.array(column) for column in zip(*values, strict=True)]
-        pq.write_table(pa.table(arrays, names=columns), folder / name / "part-0.parquet")
+        write_table(pa.table(arrays, names=columns), folder / name / "part-0.parquet")

@@ -52,7 +52,7 @@ def fold_pieces(
     def one(piece: Piece) -> bytes:
         sink = pa.BufferOutputStream()
         made = read(piece)
-        with pa.ipc.new_stream(sink, made.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+        with pa.ipc.new_stream(sink, made.schema) as stream:
             stream.write_table(made)
         return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 

@@ -97,7 +97,7 @@ def _sites(table: Any) -> tuple[Any, Any]:
     names = tables.one(table.column("site"))
     if pa.types.is_dictionary(names.type):
         return names.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False), names.dictionary
-    same = kernels.same_as_before(*tables.laid_out(names))
+    same = kernels.same_as_before(*tables.laid_out(names)[:2])
     if same.mean() > 0.5:
         return (np.cumsum(~same) - 1).astype(np.int32), names.take(pa.array(np.flatnonzero(~same)))
     coded = names.dictionary_encode()

@@ -12,6 +12,7 @@ from typing import Any
 
 from ordercast.core.machine import Groups
 from ordercast.errors import InputError
+from ordercast.runs import write_table
 from ordercast.runtime.inbox import Lot
 from ordercast.types import GroupId, SiteId
 from ordercast.wire import batch
@@ -90,7 +91,6 @@ class Export:
 
     def _write(self, table: str, name: str, columns: dict[str, str], rows: list[tuple[Any, ...]]) -> None:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         kinds = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "binary": pa.binary()}
         arrays = [pa.array(column, type=kinds[kind]) for column, kind in zip(zip(*rows, strict=True), columns.values(), strict=True)]  # fmt: skip # noqa: E501
@@ -98,7 +98,7 @@ class Export:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             new = path.with_suffix(f".{os.getpid()}.tmp")
-            pq.write_table(pa.table(arrays, names=list(columns)), new)
+            write_table(pa.table(arrays, names=list(columns)), new)
             new.replace(path)
         except OSError as error:
             raise InputError(f"{path}: {error.strerror}") from None

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ordercast.membership import Membership
 from ordercast.planning.classes import classes
+from ordercast.runs import write_table
 from ordercast.types import ClassRule, GroupId, SiteId
 
 Rows = dict[str, NDArray[Any]]
@@ -63,7 +63,7 @@ class Logs:
 
 def _write(path: Path, table: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, path)
+    write_table(table, path)
 
 
 def previous(rows: Rows) -> NDArray[np.object_]:
