@@ -155,15 +155,6 @@ def test_help_has_an_example(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_runs_and_draws(folder: Path) -> None:
-    done = ordercast("demo", "--out", "shown", cwd=folder)
-
-    assert done.returncode == 0, done.stderr
-    assert (folder / "shown" / "plan.svg").exists()
-    assert "▸ orders" in done.stdout
-
-
-@pytest.mark.slow
 def test_simulate_prints_the_documented_json_and_writes_the_run(folder: Path) -> None:
     import pyarrow.parquet as pq
 

@@ -16,11 +16,11 @@ def browser() -> str | None:
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The demo's folder and what it said, without a terminal."""
     out = tmp_path_factory.mktemp("demo") / "out"
-    command = [sys.executable, "-m", "ordercast", "demo", "--short", "--local", "--out", str(out)]
+    command = [sys.executable, "-m", "ordercast", "demo", "--short", "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return out, re.sub(r"\s+", " ", done.stdout)
@@ -29,7 +29,9 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 @pytest.mark.slow
 @pytest.mark.xdist_group("demo")
 def test_the_demo_tells_its_story(shown: tuple[Path, str]) -> None:
-    _, said = shown
+    out, said = shown
+    assert (out / "plan.svg").exists()
+    assert "▸ orders" in said
     assert "kill -9 dev-1" in said
     assert "Balances of 20 accounts at the two main computers: identical" in said
     assert "level acyclic holds" in said

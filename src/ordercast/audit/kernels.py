@@ -30,7 +30,7 @@ NOWHERE = np.int64(-1)
 class Strings(NamedTuple):
     """Byte strings laid end to end."""
 
-    offsets: Longs
+    offsets: Ints | Longs
     data: Bytes
     words: Hashes
     """The eight bytes from every byte on, as a number, low byte first: a view, nothing is copied."""

@@ -169,7 +169,7 @@ def fold_runs(
     return first, last, bad, bad_at, *_tally(lies, pair[rows], pairs, where)
 
 
-def _keys(offsets: Longs, data: Bytes, wide: int) -> NDArray[np.bytes_]:
+def _keys(offsets: Ints | Longs, data: Bytes, wide: int) -> NDArray[np.bytes_]:
     """Return byte strings of one width that compare like those they are made of: padded, then the length."""
     begin, size = offsets[:-1], np.diff(offsets)
     key = np.zeros((len(begin), wide + 4), np.uint8)

@@ -224,11 +224,11 @@ def laid_out(column: Any) -> Strings:
         column = column.chunk(0) if column.num_chunks else pa.array([], pa.large_binary())
     _, offsets, data = column.buffers()
     large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
-    width = np.int64 if large else np.int32
-    at = np.frombuffer(offsets, width)[column.offset : column.offset + len(column) + 1] if offsets else [0]
+    at: Any = np.frombuffer(offsets or bytes(8), np.int64 if large else np.int32)
+    at = at[column.offset : column.offset + len(column) + 1]
     flat = np.frombuffer(data if data and len(data) >= 8 else bytes(data or b"") + bytes(8), np.uint8)
     words: Hashes = np.ndarray(len(flat) - 7, "<u8", flat.data, strides=(1,))
-    return Strings(np.ascontiguousarray(at, np.int64), flat, words)
+    return Strings(at, flat, words)
 
 
 def plainly(rows: int) -> bool:
@@ -247,4 +247,4 @@ def hashes(column: Any) -> Hashes:
 
 def hashes_of(names: Sequence[str]) -> Hashes:
     """Hash names."""
-    return hashes(pa.array(names, pa.large_string()))
+    return hashes(pa.array(names, pa.string()))

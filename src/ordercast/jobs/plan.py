@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 
-from ordercast.audit import tables
+from ordercast.audit import plain, tables
 from ordercast.errors import InputError, PlanError
+from ordercast.jobs import metagroups as loops
 from ordercast.jobs.pieces import collect, fold_pieces, frame_of_pieces, refused
 from ordercast.jobs.session import Spark
 from ordercast.membership import Membership
-from ordercast.planning import kernels
 from ordercast.planning.central import central
 from ordercast.planning.classes import class_labels
 from ordercast.planning.forest import ClassGraph, Forest
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DRIVER_ROWS = 400_000_000  # of the table; a signature for each of some twenty million sites fits the driver
+SIGNED = {"site": tables.MANY, "h1": tables.WHOLE, "h2": tables.WHOLE, "k": tables.WHOLE}
+SALT = np.uint64(0x9E3779B97F4A7C15)
 TWIN = "\0"  # a representative's second name: it stands for all others of the meta-group, and sorts right behind it
 PLANNERS: dict[Planner, Callable[[ClassGraph], Forest]] = {
     Planner.ELIMINATION: greedy,
@@ -97,7 +99,7 @@ def _sites(table: Any) -> tuple[Any, Any]:
     names = tables.one(table.column("site"))
     if pa.types.is_dictionary(names.type):
         return names.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False), names.dictionary
-    same = kernels.same_as_before(*tables.laid_out(names)[:2])
+    same = loops.same_as_before(*tables.laid_out(names))
     if same.mean() > 0.5:
         return (np.cumsum(~same) - 1).astype(np.int32), names.take(pa.array(np.flatnonzero(~same)))
     coded = names.dictionary_encode()
@@ -106,9 +108,9 @@ def _sites(table: Any) -> tuple[Any, Any]:
 
 def _sign(table: Any) -> Any:
     site, names = _sites(table)
-    group, groups = tables.codes(table, "group")
-    hashed = tables.hashes_of(groups)
-    h1, h2, k = kernels.sign(site, len(names), group, hashed, tables.hashes_of([f"salt {name}" for name in groups]))
+    groups = tables.one(table.column("group"))
+    group, hashed = groups.indices.to_numpy(zero_copy_only=False), tables.hashes(groups.dictionary)
+    h1, h2, k = loops.sign(site, len(names), group, hashed, plain.mix(hashed + SALT))
     columns = [names.cast(pa.string()), pa.array(h1.view(np.int64)), pa.array(h2.view(np.int64)), pa.array(k)]
     seen = k > 0
     made = pa.table(columns, names=["site", "h1", "h2", "k"])
@@ -116,12 +118,14 @@ def _sign(table: Any) -> Any:
 
 
 def _of_these(wanted: Any) -> Callable[[Any], Any]:
-    """Keep the rows of these sites."""
+    """Keep the rows of these sites, looked up by their hashes: one in 2^64 others may be among them."""
+    hashed = np.sort(tables.hashes(wanted))
 
     def work(table: Any) -> Any:
         site, names = _sites(table)
-        keep = pc.is_in(names.cast(pa.string()), value_set=wanted).to_numpy(zero_copy_only=False)[site]
-        rows = table.filter(pa.array(keep))
+        own = tables.hashes(names.cast(pa.string()))
+        keep = hashed[np.minimum(np.searchsorted(hashed, own), len(hashed) - 1)] == own
+        rows = table.filter(pa.array(keep[site]))
         return pa.table([rows.column(name).cast(pa.string()) for name in ("site", "group")], names=["site", "group"])
 
     return work
@@ -141,11 +145,10 @@ def plan_tables(spark: Spark, path: str, request: Request, *, verify: bool = Fal
         metas = collect(metagroups(signatures(spark, path, found)))
     if verify:
         _verify(spark, found, signatures(spark, path, found))
-    wanted = pc.sort_indices(metas.column("meta"))
-    metas = metas.take(wanted)
-    rows = pa.concat_tables(
-        fold_pieces(spark, path, found.pieces, found.columns, _of_these(metas.column("meta").combine_chunks()))
-    )
+    metas = metas.take(pc.sort_indices(metas.column("meta")))
+    wanted = tables.one(metas.column("meta"))
+    rows = pa.concat_tables(fold_pieces(spark, path, found.pieces, found.columns, _of_these(wanted)))
+    rows = rows.filter(pc.is_in(rows.column("site"), value_set=wanted))
     many = dict(zip(metas.column("meta").to_pylist(), metas.column("n").to_pylist(), strict=True))
     membership, weight = compressed(path, rows, many)
     return _planned(membership, weight, metas, found.rows, request)
@@ -153,20 +156,14 @@ def plan_tables(spark: Spark, path: str, request: Request, *, verify: bool = Fal
 
 def _metas(parts: list[Any]) -> Any:
     """Do what `signatures` and `metagroups` do, on the driver: as long as the sites fit, no shuffle is as cheap."""
-    joined = pa.concat_tables(parts)
-    site = tables.one(joined.column("site")).dictionary_encode()
-    code = site.indices.to_numpy()
-    columns = {name: joined.column(name).to_numpy() for name in ("h1", "h2", "k")}
-    if len(site.dictionary) < len(code):  # some sites stand in several pieces
-        order = np.argsort(code, kind="stable")
-        begin = np.flatnonzero(np.diff(code[order], prepend=-1))
-        columns = {
-            name: (np.add if name == "k" else np.bitwise_xor).reduceat(values[order], begin)
-            for name, values in columns.items()
-        }
-    signed = pa.table({"site": site.dictionary, **columns})
-    grouped = signed.group_by(["h1", "h2", "k"]).aggregate([("site", "min"), ("site", "count")])
-    return grouped.rename_columns({"site_min": "meta", "site_count": "n"})
+    joined = tables.tidy(pa.concat_tables(parts), SIGNED)
+    names = tables.one(joined.column("site"))
+    strings = tables.laid_out(names)
+    site, row = loops.numbered(*strings, tables.hashes(names))
+    h1, h2, k = loops.added(site, len(row), *(joined.column(name).to_numpy() for name in ("h1", "h2", "k")))
+    first, many = loops.alike(*strings, row, h1, h2, k)
+    metas = names.take(pa.array(row[first])).cast(pa.string())
+    return pa.table({"meta": metas, "n": many, "h1": h1[first], "h2": h2[first], "k": k[first]})
 
 
 def _verify(spark: Spark, found: tables.Table, signed: "DataFrame") -> None:

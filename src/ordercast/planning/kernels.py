@@ -400,34 +400,3 @@ def route_nodes(group_ptr: Longs, member_node: Ints, parent: Ints, entry: Ints, 
                 fill += 1
                 n = parent[n]
     return lower
-
-
-@kernel
-def same_as_before(offsets: Longs, data: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Whether each of many byte strings laid end to end equals the one before it."""
-    count = len(offsets) - 1
-    same = np.zeros(count, np.bool_)
-    for i in range(1, count):
-        size = offsets[i + 1] - offsets[i]
-        if size != offsets[i] - offsets[i - 1]:
-            continue
-        equal = True
-        for k in range(size):
-            if data[offsets[i] + k] != data[offsets[i - 1] + k]:
-                equal = False
-                break
-        same[i] = equal
-    return same
-
-
-@kernel
-def sign(
-    site: Ints, sites: int, group: Ints, hashed: NDArray[np.uint64], salted: NDArray[np.uint64]
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64], Longs]:
-    """Sum up the groups of each site: two xor sums of hashes, and how many."""
-    first, second, count = np.zeros(sites, np.uint64), np.zeros(sites, np.uint64), np.zeros(sites, np.int64)
-    for i in range(len(site)):
-        first[site[i]] ^= hashed[group[i]]
-        second[site[i]] ^= salted[group[i]]
-        count[site[i]] += 1
-    return first, second, count

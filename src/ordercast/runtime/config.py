@@ -17,7 +17,7 @@ from ordercast.types import GroupId, Level, Planner, SiteId
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 # What a starting site spends on its plan: steps, not seconds, because every site must find the same one. On random
 # families of 5 to 600 memberships more steps do not find a mean depth lower by 3 %.
-STEPS_PER_MEMBERSHIP, STEPS_AT_MOST = 500, 200_000
+STEPS_PER_MEMBERSHIP, STEPS_AT_MOST = 1_000, 200_000
 PATIENCE = 0.5  # seconds without an acknowledgement before a site says again what it sent last
 
 
