@@ -149,12 +149,6 @@ def test_what_is_wrong_is_said_in_one_line(folder: Path, arguments: list[str], c
 
 
 @pytest.mark.slow
-def test_help_has_an_example(folder: Path) -> None:
-    for command in ("plan", "judge", "demo", "simulate", "explore"):
-        assert f"Example: ordercast {command}" in ordercast(command, "--help", cwd=folder).stdout
-
-
-@pytest.mark.slow
 def test_simulate_prints_the_documented_json_and_writes_the_run(folder: Path) -> None:
     import pyarrow.parquet as pq
 

@@ -1,7 +1,6 @@
 """What the documents show is what happens."""
 
 import re
-import shlex
 import subprocess
 import sys
 import time
@@ -41,32 +40,6 @@ def test_the_readme_s_cluster_runs_and_its_client_too(tmp_path: Path) -> None:
     finally:
         up.terminate()
         up.communicate(timeout=20)
-
-
-def commands() -> list[str]:
-    """Every command that a page shows, without its comment."""
-    found = []
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]:
-        for block in blocks(str(page.relative_to(ROOT)), ""):
-            for line in block.splitlines():
-                if line.startswith(("$ ordercast ", "ordercast ")):
-                    found.append(re.split(r"  +|  #", line.removeprefix("$ "))[0])
-    return found
-
-
-def test_commands_on_the_pages_exist() -> None:
-    """Every command and every option that a page shows is one that the program has."""
-    from ordercast.cli.main import app
-
-    shown = commands()
-    assert len(shown) > 15
-    for line in shown:
-        words = [word for word in shlex.split(line)[1:] if word != "|"]
-        for name in words[0:1] if "|" not in line else [w for w in words if not w.startswith("-")]:
-            assert name in app, line
-        known = " ".join(str(argument.parameter.name) for argument in app[words[0]].assemble_argument_collection())
-        for option in [word for word in words if word.startswith("--")]:
-            assert option in known, f"{line}: {option}"
 
 
 def test_links_lead_somewhere() -> None:

@@ -105,19 +105,6 @@ def test_the_command_is_quiet_and_quick(tmp_path: Path) -> None:
 
 
 @pytest.mark.xdist_group("commands")  # no session of this process
-def test_the_experiment_writes_tables_pictures_and_a_page(tmp_path: Path) -> None:
-    """One graph, two runs a point: everything is there, and the findings are said."""
-    out = tmp_path / "out"
-    done = ordercast("experiment", "graph3", "--runs", "2", "--best", "0", "--out", str(out), "--json")
-
-    assert (done.returncode, done.stderr) == (0, "")
-    said = json.loads(done.stdout)
-    assert any("extra nodes" in finding for finding in said["findings"])
-    names = {path.name for path in out.iterdir()}
-    assert {"report.html", "trials.parquet", "summary.parquet", "summary.csv", "graph3.svg", "graph3.png"} <= names
-
-
-@pytest.mark.xdist_group("commands")  # no session of this process
 def test_a_missing_java_is_told_in_one_line(tmp_path: Path) -> None:
     make_logs(60, {"g": ["a", "b"]}).write(tmp_path)
     code = "import ordercast.jobs.session as s, ordercast.cli.main as m, sys; s.WHERE_JAVA_IS = ()"

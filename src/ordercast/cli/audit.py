@@ -39,7 +39,7 @@ def audit(
 ) -> int:
     """Judge a run by its logs: what was promised, what was broken, and an example of each break.
 
-    Example: ordercast audit out/run --level acyclic
+    Example: ordercast audit out/run --local
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ def demo(
 ) -> int:
     """Run a bank as a live cluster, kill the site that orders, audit the logs, and compare with plain multicast.
 
-    Example: ordercast demo --short --local --out out/demo
+    Example: ordercast demo --short --out out/demo
 
     Parameters
     ----------

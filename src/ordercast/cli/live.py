@@ -201,7 +201,7 @@ def tail(
 ) -> int:
     """Print what a site delivers, in the one order of all its groups, until Ctrl-C.
 
-    Example: ordercast tail transactions rates --at main-1 --after -1
+    Example: ordercast tail --at main-2 --after -1
 
     Parameters
     ----------
@@ -312,9 +312,13 @@ def status(
         found = asyncio.run(_statuses(config, token))
         print(msgspec.json.encode(found).decode())
     elif watch:
-        with contextlib.suppress(KeyboardInterrupt), Live(console=Screen(), refresh_per_second=4) as live:
+        screen = Screen()
+        with contextlib.suppress(KeyboardInterrupt), Live(console=screen, refresh_per_second=4) as live:
             while True:
-                live.update(_status_table(config, asyncio.run(_statuses(config, token))))
+                table = _status_table(config, asyncio.run(_statuses(config, token)))
+                live.update(table)
+                if not screen.is_terminal:  # nothing to draw over: one table after the other
+                    screen.print(table)
                 time.sleep(1.0)
         return 0
     else:
@@ -438,7 +442,7 @@ def bench(
 ) -> int:
     """Run a workload on real processes over TCP, durable and not; order and completeness are verified.
 
-    Example: ordercast bench workloads/overlap-8.toml --batch 1
+    Example: ordercast bench workload.toml --messages 20000
 
     Parameters
     ----------
