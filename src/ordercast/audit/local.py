@@ -1,6 +1,7 @@
 """A run directory in process: the same fold, the same verdict, no Spark."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,11 @@ import pyarrow.compute as pc
 
 from ordercast.audit import tables
 from ordercast.audit.fold import fold_deliveries, fold_sends
+from ordercast.audit.merge import ShuffledError, check_order
 from ordercast.errors import InputError
 from ordercast.types import GroupId, SiteId
+
+SHARE_ROWS = 100_000
 
 
 def read_members(folder: str) -> dict[GroupId, list[SiteId]]:
@@ -27,20 +31,30 @@ def read_members(folder: str) -> dict[GroupId, list[SiteId]]:
 
 
 class LocalSource:
-    """Everything in memory, one piece."""
+    """Folds some files at a time; everything comes into memory only when rows have to be looked at."""
 
     def __init__(self, folder: str) -> None:
-        system, _ = tables.file_system(folder)
-        found = tables.find(folder, "deliveries", tables.DELIVERIES, tables.OPTIONAL)
+        tables.keep_memory()
+        self._system, _ = tables.file_system(folder)
+        self._found = tables.find(folder, "deliveries", tables.DELIVERIES, tables.OPTIONAL)
         sent = tables.find(folder, "sends", tables.SENDS, tables.CONTEXT)
         self.members = read_members(folder)
-        self.stamped, self.context = found.stamped, "after" in sent.columns
-        self._deliveries = _whole(system, found)
-        self._sends = _whole(system, sent)
+        self.stamped, self.context = self._found.stamped, "after" in sent.columns
+        self._sends = _joined(self._system, sent, sent.pieces)
+
+    @cached_property
+    def _deliveries(self) -> Any:
+        return _joined(self._system, self._found, self._found.pieces)
 
     def fold(self) -> tuple[Any, Any]:
-        """Fold both tables."""
-        return fold_deliveries(self._deliveries), fold_sends(self._sends)
+        """Fold both tables; a site's rows that are spread over files in no order are brought together first."""
+        shares = _shares(self._found.pieces)
+        folded = pa.concat_tables([fold_deliveries(_joined(self._system, self._found, share)) for share in shares])
+        try:
+            check_order(folded)
+        except ShuffledError:
+            folded = fold_deliveries(self._deliveries)
+        return folded, fold_sends(self._sends)
 
     def logs(self, sites: Iterable[SiteId]) -> Any:
         """Return all rows of these sites."""
@@ -68,7 +82,19 @@ def _among(table: Any, name: str, values: Iterable[str]) -> Any:
     return kept.combine_chunks()
 
 
-def _whole(system: Any, found: tables.Table) -> Any:
-    parts = [tables.read(system, piece, found.columns, threads=True) for piece in found.pieces]
+def _shares(pieces: Sequence[tables.Piece]) -> Iterator[list[tables.Piece]]:
+    """Deal out pieces so that small ones share a fold and large ones need not be joined."""
+    share: list[tables.Piece] = []
+    for piece in pieces:
+        share.append(piece)
+        if sum(one.rows for one in share) >= SHARE_ROWS:
+            yield share
+            share = []
+    if share:
+        yield share
+
+
+def _joined(system: Any, found: tables.Table, pieces: Sequence[tables.Piece]) -> Any:
+    parts = [tables.read(system, piece, found.columns, threads=True) for piece in pieces]
     parts = [part for part in parts if len(part)] or parts[:1]
     return tables.tidy(pa.concat_tables(parts, promote_options="permissive"), found.columns)

@@ -29,8 +29,7 @@ def _reader(folder: str, columns: Mapping[str, str], work: Work) -> Callable[[Pi
     def read(piece: Piece) -> Any:
         if piece.rows > COMPILE_ROWS:
             import numba  # noqa: F401 - makes the fold take the compiled loops
-        # Arrow's own pool gives memory back and faults it in again; the system's keeps it (a tenth of the whole cost).
-        pa.set_memory_pool(pa.system_memory_pool())
+        tables.keep_memory()
         system, _ = tables.file_system(folder)
         try:
             return work(tables.tidy(tables.read(system, piece, plain), plain))

@@ -5,8 +5,6 @@ Local settings, each with its reason (measured: benchmarks/RESULTS.md, "Spark: s
 - the C1 compiler and one garbage collector thread: our JVM schedules and shuffles small tables, the rows are read by
   Arrow in the workers; starting is what counts;
 - shuffle partitions as many as cores: tables that are shuffled are small;
-- workers keep the memory they have: giving it back after every piece and faulting it in again was an eighth of an
-  audit's cost;
 - the driver listens on the loopback only.
 """
 
@@ -122,8 +120,6 @@ def session(name: str, master: str | None = None, conf: list[str] | None = None)
             "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
             "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
             "spark.driver.maxResultSize": "0",
-            "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(2**30),
-            "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
             "spark.local.dir": folder,
             "spark.sql.warehouse.dir": str(Path(folder) / "warehouse"),
         }
