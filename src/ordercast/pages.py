@@ -14,11 +14,12 @@ section>p{max-width:46rem}.wide{overflow-x:auto;background:#fff;border:1px solid
 padding:.6rem}
 table{border-collapse:collapse;font-size:.92rem;width:100%}th,td{text-align:left;padding:.35rem .6rem;
 border-bottom:1px solid #e4e7eb;vertical-align:top}th{white-space:nowrap}td.n{text-align:right;white-space:nowrap;
-font-variant-numeric:tabular-nums}td{overflow-wrap:anywhere}td:first-child{white-space:nowrap}th.n{text-align:right}
+font-variant-numeric:tabular-nums}td{overflow-wrap:break-word}td:first-child{white-space:nowrap}th.n{text-align:right}
 img{max-width:100%;min-width:38rem;height:auto;display:block;margin:0 auto}
 .good{color:#0b6e4f;font-weight:600}.bad{color:#b42318;font-weight:600}.dim{color:#616e7c}
 code{background:#e4e7eb;border-radius:4px;padding:.05rem .3rem;overflow-wrap:anywhere}li{margin:.3rem 0}
-@media(max-width:600px){main{padding:.7rem}th,td{padding:.3rem .35rem}th{white-space:normal}body{font-size:15px}}
+@media(max-width:600px){main{padding:.7rem}.wide{padding:.4rem}th,td{padding:.25rem}th{white-space:normal}
+body{font-size:15px}table{font-size:.8rem}th{font-size:.72rem}td:last-child:not(.n){min-width:7.5rem}}
 """
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 from ordercast.film import Film, Flight
 from ordercast.pictures.look import FAINT, INK, PAPER, colours, picture_path, printable, save
@@ -12,6 +13,7 @@ from ordercast.types import SiteId
 INCH_PER_ROW = 0.75
 HEAD_ROWS, FOOT_ROWS = 1.0, 1.0
 RIGHT_INCH = 0.8  # half a label
+HALO = withStroke(linewidth=2.5, foreground=PAPER)  # a label stays legible where an arrow passes below it
 
 
 class _Labels:
@@ -29,7 +31,8 @@ class _Labels:
             box = (left, middle - high / 2, left + wide, middle + high / 2)
             if all(box[2] < b[0] or b[2] < box[0] or box[3] < b[1] or b[3] < box[1] for b in self.taken):
                 self.taken.append(box)
-                self.axes.text(x, y, printable(text), fontsize=size, ha="center", va="center", **style)
+                written = self.axes.text(x, y, printable(text), fontsize=size, ha="center", va="center", **style)
+                written.set_path_effects([HALO])
                 return
 
 
