@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 
 from ordercast.film import Film, Flight
 from ordercast.pictures.look import FAINT, INK, PAPER, colours, picture_path, printable, save
@@ -13,7 +12,7 @@ from ordercast.types import SiteId
 INCH_PER_ROW = 0.75
 HEAD_ROWS, FOOT_ROWS = 1.0, 1.0
 RIGHT_INCH = 0.8  # half a label
-HALO = withStroke(linewidth=2.5, foreground=PAPER)  # a label stays legible where an arrow passes below it
+BEHIND = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.4, "alpha": 0.85}  # arrows pass below a label
 
 
 class _Labels:
@@ -31,8 +30,7 @@ class _Labels:
             box = (left, middle - high / 2, left + wide, middle + high / 2)
             if all(box[2] < b[0] or b[2] < box[0] or box[3] < b[1] or b[3] < box[1] for b in self.taken):
                 self.taken.append(box)
-                written = self.axes.text(x, y, printable(text), fontsize=size, ha="center", va="center", **style)
-                written.set_path_effects([HALO])
+                self.axes.text(x, y, printable(text), fontsize=size, ha="center", va="center", bbox=BEHIND, **style)
                 return
 
 
@@ -105,8 +103,7 @@ def _label_flight(flight: Flight, rows: dict[SiteId, int], colour: dict[str, str
     x = flight.departs + 0.45 * (flight.arrives - flight.departs)
     y = rows[flight.sender] + 0.45 * (rows[flight.receiver] - rows[flight.sender])
     kind = flight.text.removesuffix(f" {flight.message}")
-    box = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
-    labels.put(x, [y], kind, 6.5, color=colour.get(flight.message, INK), bbox=box, zorder=3)
+    labels.put(x, [y], kind, 6.5, color=colour.get(flight.message, INK), zorder=3)
 
 
 def _marks(axes: Any, film: Film, rows: dict[SiteId, int], colour: dict[str, str], labels: _Labels) -> None:
@@ -115,11 +112,11 @@ def _marks(axes: Any, film: Film, rows: dict[SiteId, int], colour: dict[str, str
         paint = colour.get(mark.text.split(" ")[0], INK)
         if mark.kind == "deliver":  # named below the line; several at one moment stand in a column
             axes.plot(mark.time, row, marker="o", color=paint, ms=6, zorder=5)
-            labels.put(mark.time, [row - 0.2, row - 0.36, row - 0.52], mark.text, 7.5, color=paint, zorder=6)
+            labels.put(mark.time, [row - 0.2, row - 0.36, row - 0.52], mark.text, 7.5, color=paint, zorder=4)
         elif mark.kind == "multicast":
             axes.plot(mark.time, row, marker="^", color=paint, ms=8, mec=INK, mew=0.6, zorder=5)
             heights = [row + 0.22, row + 0.38, row - 0.22]
-            labels.put(mark.time, heights, mark.text, 7.5, color=paint, weight="bold", zorder=6)
+            labels.put(mark.time, heights, mark.text, 7.5, color=paint, weight="bold", zorder=4)
         else:
             axes.plot(mark.time, row, marker="X" if mark.kind == "crash" else "P", color="#c0392b", ms=9, zorder=6)
 
