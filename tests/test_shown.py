@@ -22,8 +22,8 @@ SPARK = ("ordercast audit out/run", "ordercast plan members/", "ordercast experi
 LIVE = ("up", "site", "send", "tail", "status", "explain", "group")
 UNTIL_STOPPED = ("up", "site", "tail", "status")
 ELSEWHERE = {
-    "ordercast experiment all": "minutes: its graphs are run one by one",
-    "ordercast experiment all --out out/experiment": "minutes: its graphs are run one by one",
+    "ordercast experiment all": "four minutes; one of its graphs is run here",
+    "ordercast experiment all --out out/experiment": "four minutes; one of its graphs is run here",
     "ordercast audit s3://lake/run --master spark://host:7077 --json": "tests/jobs/test_spark.py has a cluster",
     "ordercast demo --short --out out/demo": "tests/test_demo.py",
 }

@@ -1,8 +1,7 @@
 """The loops that run over every delivery, compiled: hashing of names, the fold, and the search for cycles.
 
-Sets of messages are compared by count and by two 64-bit xor sums of their hashes: equal sets always agree; different
-ones agree by accident once in 2^64 when only the text of a msg_id differs, once in 2^128 when group, source or number
-does. Order is never judged by hashes: stamps are compared byte by byte.
+Sets of messages are compared by count and by two 64-bit xor sums of their hashes: equal sets always agree, different
+ones by accident once in 2^64 (names are hashed once). Order is never judged by hashes: stamps are compared byte by byte.
 """
 
 from typing import NamedTuple

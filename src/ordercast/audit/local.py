@@ -34,7 +34,6 @@ class LocalSource:
     """Folds some files at a time; everything comes into memory only when rows have to be looked at."""
 
     def __init__(self, folder: str) -> None:
-        tables.keep_memory()
         self._system, _ = tables.file_system(folder)
         self._found = tables.find(folder, "deliveries", tables.DELIVERIES, tables.OPTIONAL)
         sent = tables.find(folder, "sends", tables.SENDS, tables.CONTEXT)

@@ -66,8 +66,10 @@ def audit(
     if local:
         sys.meta_path.insert(0, _NoPandas())
         from ordercast.audit.local import LocalSource
+        from ordercast.audit.tables import keep_memory
         from ordercast.audit.verdict import audit as judge
 
+        keep_memory()
         source = LocalSource(run)
         verdict = judge(source, level, running=running)
     else:

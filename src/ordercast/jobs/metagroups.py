@@ -1,6 +1,7 @@
 """The loops over every membership and every site of a table, compiled: signatures, and the meta-groups they make (MGT).
 
-Names are compared byte by byte wherever their hashes agree: a collision costs time and nothing else.
+Sites are told apart by their names, byte by byte; sets of groups by their signatures alone (`--verify` checks those
+against the rows, exactly).
 """
 
 import numpy as np
