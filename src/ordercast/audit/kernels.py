@@ -1,7 +1,7 @@
 """The loops that run over every delivery, compiled: hashing of names, the fold, and the search for cycles.
 
 Sets of messages are compared by count and by two 64-bit xor sums of their hashes: equal sets always agree, different
-ones by accident once in 2^64 (names are hashed once). Order is never judged by hashes: stamps are compared byte by byte.
+ones by accident once in 2^64 (names are hashed once). Order is never judged by hashes: stamps are compared by bytes.
 """
 
 from typing import NamedTuple
