@@ -33,12 +33,17 @@ def test_names_are_numbered_and_hashed_alike_by_all_loops(texts: list[bytes]) ->
     strings = tables.laid_out(pa.array(again, pa.binary()))
     hashed = plain.hash_bytes(strings)
     number, first = metagroups.numbered(*strings, hashed)
-    same = metagroups.same_as_before(*strings)
 
     assert hashed.tolist() == kernels.hash_bytes(strings).tolist()
     assert len(set(hashed.tolist())) == len(set(again)) == len(first)
     assert [again[row] for row in first[number].tolist()] == again
-    assert same.tolist() == [i > 0 and again[i] == again[i - 1] for i in range(len(again))]
+
+
+def test_runs_of_one_name_are_told_from_names_of_one_length(texts: list[bytes]) -> None:
+    together = sorted(texts + texts, key=lambda text: (len(text), text))
+    same = metagroups.same_as_before(*tables.laid_out(pa.array(together, pa.binary())))
+
+    assert same.tolist() == [i > 0 and together[i] == together[i - 1] for i in range(len(together))]
 
 
 def test_sites_with_equal_signatures_are_one_and_go_by_the_first_name() -> None:
