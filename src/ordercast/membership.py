@@ -34,6 +34,10 @@ class Membership:
     @classmethod
     def of(cls, groups: Mapping[GroupId, Iterable[SiteId]]) -> "Membership":
         """Build from plain collections; members are sets here, so a repeated one is one."""
+        return cls._build(groups)
+
+    @classmethod
+    def _build(cls, groups: Mapping[GroupId, Iterable[SiteId]]) -> "Membership":
         members = {group: sorted(set(sites)) for group, sites in sorted(groups.items())}
         for group, sites_of_group in members.items():
             if not sites_of_group:
@@ -43,6 +47,24 @@ class Membership:
         flat = [number[site] for of_group in members.values() for site in of_group]
         ptr = np.cumsum([0, *(len(of_group) for of_group in members.values())])
         return cls(tuple(sites), tuple(members), ptr.astype(np.int64), np.array(flat, np.int32))
+
+    def with_unions(self, unions: Iterable[Sequence[GroupId]]) -> "Membership":
+        """Declare that messages go to several groups at once: a union `A+B` is planned as a group of its own."""
+        members = self.as_dict()
+        for union in unions:
+            names = sorted(set(union))
+            for name in names:
+                if name not in members or "+" in name:
+                    raise InputError(f"union {'+'.join(union)}: there is no group {name!r}")
+            if len(names) < 2:
+                raise InputError(f"union {'+'.join(union)!r}: names at least two groups")
+            members["+".join(names)] = sorted({site for name in names for site in members[name]})
+        return Membership._build(members) if len(members) > len(self.groups) else self
+
+    @cached_property
+    def unions(self) -> tuple[tuple[GroupId, ...], ...]:
+        """The declared unions, each as the groups it is made of."""
+        return tuple(tuple(name.split("+")) for name in self.groups if "+" in name)
 
     def __len__(self) -> int:
         """Count the memberships, that is the edges of the incidence graph."""

@@ -11,12 +11,13 @@ from bisect import bisect_left, insort
 from ordercast.core.edges import Edges
 from ordercast.core.effects import Deliver, Effect, Held
 from ordercast.core.events import Envelope, Event, Message, Multicast
-from ordercast.core.machine import Groups
+from ordercast.core.machine import NUMBER_AT_MOST, Groups
 from ordercast.errors import PeerError
 from ordercast.types import SiteId
 
 Priority = tuple[int, SiteId]
 MsgKey = tuple[SiteId, int, int]
+JUMP_AT_MOST = 2**40  # a priority that is further ahead is a fault of the peer (errata 62)
 
 
 class Propose(Message, frozen=True, gc=False):
@@ -83,18 +84,39 @@ class TwoPhase:
         self.unsent: list[tuple[Envelope, float]] = []
         self.queued: dict[MsgKey, _Queued] = {}
         self.queue: list[tuple[int, SiteId, MsgKey]] = []  # by priority
+        self.may_start = False  # something was decided, or came: look at what is unsent
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
-        return self.edges.step(event, self._originate, self._take)
+        effects = self.edges.step(event, self._originate, self._check, self._take)
+        while self.may_start:  # a loop: a message whose only destination is its source is decided while it starts
+            self.may_start = False
+            self._start(effects)
+        return effects
 
     def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
+        envelope = self.groups.envelope(multicast.groups, self.me, self.incarnation, self.sent + 1, multicast.body)
         self.sent += 1
-        order_class = self.groups.class_of(multicast.groups[0])
-        epoch = self.groups.epoch
-        envelope = Envelope(order_class, epoch, multicast.groups, self.me, self.incarnation, self.sent, multicast.body)
         self.unsent.append((envelope, self.edges.now))
-        self._start(effects)
+        self.may_start = True
+
+    def _check(self, sender: SiteId, message: Message) -> None:
+        """Refuse what no honest peer sends, before anything changes (errata 62)."""
+        match message:
+            case Propose(envelope):
+                self.groups.check(sender, envelope)
+                right = envelope.source == sender and self.me in self.groups.union(envelope.groups)
+            case Proposal(_, priority):
+                right = self._is_near(priority)
+            case Decide(_, _, priority, site):
+                right = self._is_near(priority) and site in self.groups.everybody
+            case _:
+                right = False
+        if not right:
+            raise PeerError(f"{sender} sent {self.me} what is not for two-phase, or not its to send: {message}")
+
+    def _is_near(self, priority: int) -> bool:
+        return 0 < priority <= min(self.counter + JUMP_AT_MOST, NUMBER_AT_MOST)
 
     def _start(self, effects: list[Effect]) -> None:
         """Propose what may go: not while an earlier message that shares a group, but has other destinations, is open.
@@ -102,18 +124,20 @@ class TwoPhase:
         Over one and the same group FIFO edges keep a source's messages in order; with different destinations some
         counter may be high at one of them only, and the later message would overtake (errata 54).
         """
-        blocked: list[Envelope] = [undecided.envelope for undecided in self.undecided.values()]
-        kept = []
+        open_ones: list[Envelope] = [undecided.envelope for undecided in self.undecided.values()]
+        ready: list[tuple[Envelope, float]] = []
+        kept: list[tuple[Envelope, float]] = []
         for envelope, since in self.unsent:
-            if any(e.groups != envelope.groups and set(e.groups) & set(envelope.groups) for e in blocked):
-                kept.append((envelope, since))
-            else:
-                destinations = self.groups.union(envelope.groups)
-                self.undecided[envelope.number] = _Undecided(envelope, destinations, since)
-                for site in destinations:
-                    self._to(site, Propose(envelope), effects)
-            blocked.append(envelope)
+            groups = set(envelope.groups)
+            waits = any(e.groups != envelope.groups and not groups.isdisjoint(e.groups) for e in open_ones)
+            (kept if waits else ready).append((envelope, since))
+            open_ones.append(envelope)
         self.unsent = kept
+        for envelope, since in ready:
+            destinations = self.groups.union(envelope.groups)
+            self.undecided[envelope.number] = _Undecided(envelope, destinations, since)
+            for site in destinations:
+                self._to(site, Propose(envelope), effects)
 
     def _to(self, site: SiteId, message: Message, effects: list[Effect]) -> None:
         """Send over the edge, or do it right here when it is for this site."""
@@ -125,8 +149,10 @@ class TwoPhase:
     def _take(self, sender: SiteId, message: Message, effects: list[Effect]) -> None:
         match message:
             case Propose(envelope):
-                self.counter += 1
                 key = (envelope.source, envelope.incarnation, envelope.number)
+                if key in self.queued:
+                    raise PeerError(f"{sender} proposed {envelope} twice")
+                self.counter += 1
                 self.queued[key] = _Queued(envelope, (self.counter, self.me), self.edges.now)
                 insort(self.queue, (self.counter, self.me, key))
                 self._to(sender, Proposal(envelope.number, self.counter), effects)
@@ -134,8 +160,6 @@ class TwoPhase:
                 self._count(sender, number, priority, effects)
             case Decide(number, incarnation, priority, site):
                 self._decide((sender, incarnation, number), (priority, site), effects)
-            case _:
-                raise PeerError(f"{sender} sent what is not for two-phase: {message}")
 
     def _count(self, sender: SiteId, number: int, priority: int, effects: list[Effect]) -> None:
         """Collect a proposal; with the last one the priority is final."""
@@ -148,13 +172,14 @@ class TwoPhase:
             del self.undecided[number]
             for site in undecided.destinations:
                 self._to(site, Decide(number, self.incarnation, *undecided.highest), effects)
-            if self.unsent:
-                self._start(effects)
+            self.may_start = bool(self.unsent)
 
     def _decide(self, key: MsgKey, priority: Priority, effects: list[Effect]) -> None:
         queued = self.queued.get(key)
         if queued is None or queued.decided:
             raise PeerError(f"{key[0]} decided what is not undecided here: {key}")
+        if priority < queued.priority:
+            raise PeerError(f"{key[0]} decided {key} with a lower priority than {self.me} proposed")
         # "Higher than any given so far" must mean any given or decided, or two sites deliver in two orders (errata 52).
         self.counter = max(self.counter, priority[0])
         del self.queue[bisect_left(self.queue, (*queued.priority, key))]
