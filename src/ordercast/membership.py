@@ -121,7 +121,7 @@ def read_membership(path: str | Path) -> Membership:
     ending = ".parquet" if path.is_dir() else path.suffix.lower()
     match ending:
         case ".toml":
-            return Membership.of(_toml_groups(path))
+            return Membership.of(_toml_groups(path)).with_unions(_toml_unions(path))
         case ".csv":
             rows = read_csv(path, ("site", "group"))
             return _from_codes(path, *_encode(rows["site"]), *_encode(rows["group"]), lines=rows["line"])
@@ -170,9 +170,17 @@ def read_weights(path: str | Path, membership: Membership) -> NDArray[np.float64
     return weights
 
 
-def _toml_table(path: Path, name: str) -> dict[str, Any]:
+def _toml_unions(path: Path) -> list[list[GroupId]]:
+    unions: Any = _toml(path).get("unions", [])
+    right = isinstance(unions, list) and all(isinstance(union, list) for union in unions)
+    if not right or not all(isinstance(name, str) for union in unions for name in union):
+        raise InputError(f"{path}: unions is a list of lists of group names")
+    return list(unions)
+
+
+def _toml(path: Path) -> dict[str, Any]:
     try:
-        document = tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(path.read_text("utf-8"))
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from None
     except OSError as error:
@@ -182,7 +190,10 @@ def _toml_table(path: Path, name: str) -> dict[str, Any]:
         if "overwrite" in reason or "twice" in reason:
             reason = f"a name is given twice: {reason}"
         raise InputError(f"{path}: not valid TOML: {reason}") from None
-    table = document.get(name)
+
+
+def _toml_table(path: Path, name: str) -> dict[str, Any]:
+    table = _toml(path).get(name)
     if not isinstance(table, dict) or not table:
         raise InputError(f"{path}: no [{name}] table with at least one group")
     return table

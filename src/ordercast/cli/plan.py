@@ -40,6 +40,7 @@ def plan(
     objective: Objective = Objective.DELAY,
     max_load: Annotated[int | None, Parameter(converter=whole)] = None,
     weights: Path | None = None,
+    union: tuple[str, ...] = (),
     budget: str = "2",
     seed: Annotated[int, Parameter(converter=whole)] = 0,
     compare: Annotated[bool, Flag] = False,
@@ -72,6 +73,9 @@ def plan(
         How many messages the busiest site may handle when each group gets one. By default what greedy needs.
     weights
         Traffic per group, for the means: .toml with [weights], or .csv / .parquet with columns group and weight.
+    union
+        A+B: plan for messages to groups A and B at once; may be given several times. In a .toml file:
+        unions = [["A", "B"]].
     budget
         How long best may search: seconds ("20"), or steps ("500000steps"), which give the same plan everywhere.
     seed
@@ -100,9 +104,9 @@ def plan(
     if compare and (picture is not None or max_load is not None):
         raise InputError("--compare shows all planners as they are: it takes no --picture and no --max-load")
     on_spark = master is not None or out is not None or "://" in membership or _is_large(membership)
-    members = None if on_spark else read_membership(membership)
-    if on_spark and (weights is not None or compare or picture is not None):
-        raise InputError("--weights, --compare and --picture are for plans in process, not on Spark")
+    members = None if on_spark else read_membership(membership).with_unions(text.split("+") for text in union)
+    if on_spark and (weights is not None or compare or picture is not None or union):
+        raise InputError("--weights, --union, --compare and --picture are for plans in process, not on Spark")
     request = Request(
         planner=planner or (Planner.ELIMINATION if on_spark else Planner.BEST),
         level=level,

@@ -39,6 +39,10 @@ class Scenario:
     senders: int = 4
     span: float = 50.0
     workload: str = "uniform"
+    several: float = 0.2
+    """Share of the messages that go to several groups at once, where the classes allow it."""
+    receipts: bool = False
+    """Sources ask for the place and the safety of their messages (propagation)."""
     network: Network = field(default_factory=Network)
     crashes: tuple[Crash, ...] = ()
     tick: float = 5.0
@@ -88,7 +92,7 @@ def deploy(scenario: Scenario) -> Deployment:
     elif not are_right(membership, split, level):
         raise InputError(f"classes {rule} do not keep the level {level}")
     groups = Groups.of(membership.as_dict(), split, sources(scenario))
-    return Deployment(protocol, groups, plan, level, scenario.causal)
+    return Deployment(protocol, groups, plan, level, scenario.causal, scenario.receipts)
 
 
 def sources(scenario: Scenario) -> list[SiteId]:
@@ -106,7 +110,7 @@ def run(scenario: Scenario, trace: Trace | None = None, *, keep: bool = True, fi
     groups = deployment.groups
     durable = any(not crash.pause for crash in scenario.crashes)
     world = World(deployment, scenario.seed, scenario.network, scenario.tick, trace, durable, keep, film)
-    orders = WORKLOADS[scenario.workload](world.chance, groups, scenario.messages, scenario.span)
+    orders = WORKLOADS[scenario.workload](world.chance, groups, scenario.messages, scenario.span, scenario.several)
     world.feed(orders, answer(groups) if scenario.workload == "requests" else None)
     for crash in scenario.crashes:
         world.crash(crash)
