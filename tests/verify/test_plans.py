@@ -1,4 +1,4 @@
-"""The judge against a naive twin: every run of a small plan, message by message, each class of an edge a FIFO stream."""
+"""The judge against a naive twin: every run of a small plan, message by message, every class of an edge a stream."""
 
 import random
 from collections import defaultdict

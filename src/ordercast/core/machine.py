@@ -125,8 +125,14 @@ class Groups(msgspec.Struct, frozen=True, dict=True):
     def envelope(
         self, groups: tuple[GroupId, ...], source: SiteId, incarnation: int, number: int, body: bytes
     ) -> Envelope:
-        """Make an envelope of a source to groups that it may send to."""
-        return Envelope(self.destination(groups), self.epoch, groups, source, incarnation, number, body)
+        """Make an envelope of a source to groups that it may send to; raises LocalError when it may not."""
+        return Envelope(self.origin(source, groups), self.epoch, groups, source, incarnation, number, body)
+
+    def origin(self, source: SiteId, groups: tuple[GroupId, ...]) -> int:
+        """Return the class of a message of this source to these groups, or raise LocalError with what forbids it."""
+        if source not in self._sources:
+            raise LocalError(f"{source} is not one of the sources")
+        return self.destination(groups)
 
 
 class Machine(Protocol):

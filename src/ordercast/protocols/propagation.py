@@ -217,7 +217,7 @@ class Propagation:
     def _originate(self, multicast: Multicast) -> list[Effect]:
         """`originate_message`: hand it to the primary destination, which may be this site."""
         groups = multicast.groups
-        order_class, number = self.groups.destination(groups), self.sent + 1
+        order_class, number = self.groups.origin(self.me, groups), self.sent + 1
         entry = self.routes.entry(groups)
         effects: list[Effect] = [Append(multicast)]
         safe = self._safe_upto if self.causal else 0

@@ -206,7 +206,7 @@ class Sequencing:
             self._take(event.sender, event.message, effects)
             self._sequence_own(effects)
         elif isinstance(event, Multicast):
-            self.groups.destination(event.groups)
+            self.groups.origin(self.me, event.groups)
             effects.append(Append(event))
             self.sent += 1
             self.unsent.append((event, self.sent, self.now))

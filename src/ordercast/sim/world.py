@@ -227,7 +227,7 @@ class World:
 
     def _deliver(self, site: SiteId, envelope: Envelope, stamp: bytes) -> None:
         self.outcome.delivered += 1
-        self.watch.delivered(site, envelope, stamp)
+        self.watch.delivered(site, envelope.source, envelope.number, envelope.order_class, stamp, envelope.body)
         if self.logs is not None:
             self._handed[site].append((envelope, stamp))
         if self.keep:
@@ -348,9 +348,9 @@ class World:
                     if not again:
                         self._deliver(site, *now)
                     elif again.pop(0) != now:
-                        self.watch.differs(site, effect.envelope)
+                        self.watch.differs(site, effect.envelope.source, effect.envelope.number)
         if again:
-            self.watch.differs(site, again[0][0])
+            self.watch.differs(site, again[0][0].source, again[0][0].number)
         self._awake[site] = None
         if not self._ticking:
             self._ticking = True

@@ -10,24 +10,9 @@ has delivered, and what a source is promised to hear it must hear.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from ordercast.types import GroupId, SiteId
 from ordercast.verify.deliveries import JUDGES, Record, Sent
-
-
-class Delivered(Protocol):
-    """What a judge reads of an envelope."""
-
-    @property
-    def source(self) -> SiteId: ...  # noqa: D102
-    @property
-    def number(self) -> int: ...  # noqa: D102
-    @property
-    def order_class(self) -> int: ...  # noqa: D102
-    @property
-    def body(self) -> bytes: ...  # noqa: D102
-
 
 Key = tuple[SiteId, int]
 """A message: its source, and the number the source gave it."""
@@ -121,21 +106,21 @@ class Watch:
         for key in [key for key in self._not_placed if key[0] == source]:
             del self._not_placed[key]
 
-    def differs(self, site: SiteId, envelope: Delivered) -> None:
+    def differs(self, site: SiteId, source: SiteId, number: int) -> None:
         """A restarted site delivers something else than before."""
-        key = (envelope.source, envelope.number)
-        self._break("duplicate", f"{site} delivers {_name(key)} again after a restart, or in another place")
+        self._break("duplicate", f"{site} delivers {source}:{number} again after a restart, or in another place")
 
-    def delivered(self, site: SiteId, envelope: Delivered, stamp: bytes) -> None:
+    def delivered(
+        self, site: SiteId, source: SiteId, number: int, order_class: int, stamp: bytes, body: bytes = b""
+    ) -> None:
         """A site delivers."""
-        source, number, order_class = envelope.source, envelope.number, envelope.order_class
         key = (source, number)
         message = self._open.get(key)
         if message is None or site not in message.missing:
             self._stray(site, key, message)
             return
         message.missing.discard(site)
-        if envelope.body != message.body:
+        if body != message.body:
             self._break("creation", f"{site} delivers {_name(key)} with another body than was sent")
         at = self._sites[site]
         for group in message.groups:
