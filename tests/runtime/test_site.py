@@ -22,7 +22,7 @@ GROUPS = {"a": ["p", "q"], "b": ["q", "r"], "c": ["p", "r"]}
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(25):
             await work
 
     uvloop.run(limited())
@@ -257,7 +257,7 @@ def test_sites_that_differ_refuse_each_other(tmp_path: Path) -> None:
         async with Site(config, "p") as one, Site(other, "q") as two:
             await asyncio.sleep(0.3)
             assert not one.links and not two.links
-            assert "protocol, plan or groups differ" in str(two.why_not(one.hello("q"), None))
+            assert "protocol, plan or groups differ" in str(two.epochs.why_not(one.epochs.hello("q"), None))
 
     run(work())
 

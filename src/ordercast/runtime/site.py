@@ -25,9 +25,11 @@ from ordercast.core.events import Control, Event, Message, Multicast, Received, 
 from ordercast.core.machine import Machine
 from ordercast.errors import HistoryError, LocalError, OrdercastError
 from ordercast.history.store import Checkpoint, History, MemoryHistory, event_of, record
+from ordercast.protocols.deployment import Deployment
 from ordercast.runtime.checks import Checker
 from ordercast.runtime.clients import ClientLink
 from ordercast.runtime.config import Cluster, deploy, plan_hash
+from ordercast.runtime.epochs import Epochs
 from ordercast.runtime.export import SECONDS, Export
 from ordercast.runtime.inbox import Inbox, Lot, lot_of
 from ordercast.runtime.links import Link
@@ -35,7 +37,6 @@ from ordercast.runtime.outbox import AckLevel, Destination, Exported, Outbox, Re
 from ordercast.types import GroupId, SiteId
 from ordercast.wire import batch
 from ordercast.wire.codec import Encoder
-from ordercast.wire.links import VERSION, Hello
 
 log = logging.getLogger("ordercast")
 
@@ -44,6 +45,7 @@ HURRY_S = 0.001
 REST_S = 0.1  # while there is little to acknowledge
 ACKNOWLEDGE_BYTES = 128 * 2**10
 CHECKPOINT_BYTES = 64 * 2**20
+UNWRITTEN_AT_MOST = 10_000_000  # messages a site has sent and not exported when it is killed, generously
 
 COUNTS = ("batches", "commits", "records", "reconnects", "resent", "parked", "extra")
 
@@ -64,12 +66,12 @@ class Site:
         self.history: History
         self.links: dict[SiteId, Link] = {}
         self.outbox = Outbox(self)
+        self.epochs = Epochs(self)
         self.failed: OrdercastError | None = None
         self.delivered = 0  # messages, by now
         self.started = time.time()
         self.counts = dict.fromkeys(COUNTS, 0)
         self.commit_seconds = 0.0
-        self._incarnations: dict[SiteId, int] = {}
         self._all_links: set[Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -171,8 +173,11 @@ class Site:
             self.export = Export(folder, self.me, self.deployment.groups)
         if not self.cluster.durable:
             self.history = MemoryHistory()
-            self.machine = self.deployment.machine(self.me)
-            self.machine.incarnation = self.incarnation  # type: ignore[attr-defined]
+            self.machine = self._new_machine()
+            if self.export is not None and self.export.next_position + self.export.next_send > 1:
+                # An earlier life has exported: this one gives no position twice, and no number that one has used.
+                self.delivered = self.export.next_position
+                self.outbox.messages = self.export.next_send + UNWRITTEN_AT_MOST
             return
         from ordercast.history.disk import DiskHistory
 
@@ -264,71 +269,50 @@ class Site:
 
     # Links.
 
-    def hello(self, wanted: SiteId) -> Hello:
-        """Return our greeting to a site."""
-        epoch = self.deployment.groups.epoch
-        return Hello(VERSION, self.cluster.name, self.me, wanted, self.incarnation, epoch, self.plan)
-
-    def why_not(self, hello: Hello, called: SiteId | None) -> str | None:
-        """Return why we do not talk to this one, if so."""
-        if self.failed is not None:
-            return f"{self.me} has failed: {self.failed}"
-        ours = self.hello(hello.site)
-        if hello.version != VERSION:
-            return f"{hello.site} speaks version {hello.version}, {self.me} speaks {VERSION}"
-        if hello.cluster != ours.cluster:
-            return f"{hello.site} is of cluster {hello.cluster!r}, this is {ours.cluster!r}"
-        if hello.wanted != self.me or (called is not None and hello.site != called):
-            return f"{hello.site} wants {hello.wanted}; this is {self.me}, which called {called}"
-        if hello.site not in self.cluster.sites or hello.site == self.me:
-            return f"{hello.site!r} is not one of the sites"
-        if hello.epoch != ours.epoch:
-            return f"{hello.site} is in epoch {hello.epoch}, {self.me} in {ours.epoch}"
-        if hello.plan != self.plan:
-            return f"{hello.site} has plan {hello.plan}, {self.me} has {self.plan}: protocol, plan or groups differ"
-        known = self._incarnations.get(hello.site, hello.incarnation)
-        if self.cluster.durable and known != hello.incarnation:
-            return f"{hello.site} has lost its history: it was incarnation {known}, now it is {hello.incarnation}"
-        return None
-
     def connected(self, link: Link) -> None:
         """A connection is there; who it is we know when it has greeted."""
         self._all_links.add(link)
         if len(self._all_links) > self.limits.connections:
             link.refuse(f"{self.me} has {self.limits.connections} links, which is the limit")
 
-    def linked(self, link: Link, hello: Hello) -> None:
+    def linked(self, link: Link, peer: SiteId, *, again: bool) -> None:
         """A peer has greeted: from now on this is the link to it."""
-        old = self.links.get(hello.site)
+        old = self.links.get(peer)
         if old is not None:
             old.abort()
-        self.links[hello.site] = link
-        known = self._incarnations.get(hello.site)
+        self.links[peer] = link
+        self.counts["reconnects"] += again
+        self.note("link.up", peer=peer)
         edges = getattr(self.machine, "edges", None)
-        if known not in (None, hello.incarnation):
-            self._begin_anew_with(hello.site)
-        self._incarnations[hello.site] = hello.incarnation
-        self.counts["reconnects"] += known is not None
-        self.note("link.up", peer=hello.site)
         if edges is not None:
-            self.do(edges.resume(hello.site))
+            self.do(edges.resume(peer))
         self.end_round()
 
-    def _begin_anew_with(self, peer: SiteId) -> None:
-        """A site that is not durable was restarted: what was under way to and from it is lost, and said to be."""
-        self.note("peer.lost_everything", peer=peer)
-        self._parked = deque(waiting for waiting in self._parked if waiting[0] != peer)
-        edges = getattr(self.machine, "edges", None)
-        forget = getattr(self.machine, "forget", None) or getattr(edges, "forget", None)
-        lost = forget(peer) if forget is not None else None
-        for number in lost or ():
-            sent = self.outbox.sent.get(number)
-            if sent is not None:
-                for _, _, done in sent.waiting:
-                    if not done.done():
-                        done.set_exception(LocalError(f"lost: {peer} was restarted and is not durable"))
-                sent.waiting = []
-                self.outbox.safe(number)
+    def begin_anew(self, deployment: Deployment, lost: LocalError) -> None:
+        """Throw away what the machine knows and go on in another epoch; only where nothing is durable."""
+        self.note("cluster.began_anew", epoch=deployment.groups.epoch, reason=str(lost))
+        sent = self.machine.sent
+        self._deploy(deployment)
+        self.machine = self._new_machine()
+        self.machine.sent = sent  # a source's numbers never restart within its incarnation
+        self._parked.clear()
+        self._to_flush.clear()
+        self._last_delivered.clear()
+        self.outbox.lose(lost)
+        links, self.links = self.links, {}
+        for link in links.values():
+            link.abort()
+
+    def _deploy(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self.checker = Checker(self.me, deployment)
+        if self.export is not None:
+            self.export.groups = deployment.groups
+
+    def _new_machine(self) -> Machine:
+        machine = self.deployment.machine(self.me)
+        machine.incarnation = self.incarnation  # type: ignore[attr-defined]
+        return machine
 
     def unlinked(self, link: Link) -> None:
         """A connection is gone."""
