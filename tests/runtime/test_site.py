@@ -219,7 +219,7 @@ def test_bodies_of_one_megabyte_work_and_of_24_are_refused(tmp_path: Path) -> No
 def test_clients_tokens_and_rights(tmp_path: Path) -> None:
     security = Security(
         tokens={"t1": "teller", "t2": "auditor"},
-        send={"teller": ["a", "z"]},
+        send={"teller": ["a"]},
         receive={"auditor": ["a"], "teller": ["a"]},
     )
 
@@ -232,7 +232,7 @@ def test_clients_tokens_and_rights(tmp_path: Path) -> None:
             async with connect(config.clients["p"], "t1") as teller, connect(config.clients["q"], "t2") as auditor:
                 with pytest.raises(LocalError, match="client auditor may not send in group a"):
                     await auditor.multicast("a", b"x", ack="ordered")
-                with pytest.raises(LocalError, match="there is no group 'z'"):
+                with pytest.raises(LocalError, match="client teller may not send in group z"):
                     await teller.multicast("z", b"x", ack="ordered")
                 await auditor.join(["a"])
                 await teller.multicast("a", b"credit", ack="safe")
@@ -330,7 +330,7 @@ def test_a_history_of_other_groups_is_not_touched(tmp_path: Path) -> None:
         async with Running(config) as sites:
             await sites["p"].multicast("a", b"x", ack="safe")
         other = cluster(tmp_path, {**GROUPS, "d": ["p", "q"]}, durable=True)
-        with pytest.raises(HistoryError, match="of another plan or other groups"):
+        with pytest.raises(HistoryError, match=r"of another plan .group d is new"):
             await Site(other, "p").start()
 
     run(work())

@@ -26,6 +26,7 @@ from ordercast.core.machine import Machine
 from ordercast.errors import HistoryError, LocalError, OrdercastError
 from ordercast.history.store import Checkpoint, History, MemoryHistory, event_of, record
 from ordercast.protocols.deployment import Deployment
+from ordercast.runtime.changes import described, differences
 from ordercast.runtime.checks import Checker
 from ordercast.runtime.clients import ClientLink
 from ordercast.runtime.config import Cluster, deploy, plan_hash
@@ -63,7 +64,7 @@ class Site:
         self.checker = Checker(me, self.deployment)
         self.loop: asyncio.AbstractEventLoop
         self.machine: Machine
-        self.history: History
+        self.history: History = MemoryHistory()
         self.links: dict[SiteId, Link] = {}
         self.outbox = Outbox(self)
         self.epochs = Epochs(self)
@@ -104,7 +105,7 @@ class Site:
         self._pending: list[Effect | Exported] = []
         self._committing = False
         self._disk: ThreadPoolExecutor | None = None
-        self.stopping = False
+        self.stopping = self._started = False
 
     # Starting and stopping.
 
@@ -118,6 +119,14 @@ class Site:
     async def start(self) -> None:
         """Read the history, listen, call the others."""
         self.loop = asyncio.get_running_loop()
+        try:
+            await self._start()
+        except BaseException:  # the next try must find nothing locked, bound or running
+            await self.stop()
+            raise
+        self._started = True
+
+    async def _start(self) -> None:
         self._open_history()
         host, port = self.cluster.address(self.me)
         try:
@@ -168,21 +177,24 @@ class Site:
 
     def _open_history(self) -> None:
         self.incarnation = time.time_ns() // 1_000_000
+        checkpoint = None
+        if self.cluster.durable:
+            from ordercast.history.disk import DiskHistory
+
+            self.history = DiskHistory(self.cluster.data_folder / self.me)
+            checkpoint = self.history.checkpoint()
+            self._refuse_changes(checkpoint)
         if self.cluster.export is not None:
             folder = Path(self.cluster.folder) / self.cluster.export
             self.export = Export(folder, self.me, self.deployment.groups)
         if not self.cluster.durable:
-            self.history = MemoryHistory()
             self.machine = self._new_machine()
             if self.export is not None and self.export.next_position + self.export.next_send > 1:
                 # An earlier life has exported: this one gives no position twice, and no number that one has used.
                 self.delivered = self.export.next_position
                 self.outbox.messages = self.export.next_send + UNWRITTEN_AT_MOST
             return
-        from ordercast.history.disk import DiskHistory
-
-        self.history = DiskHistory(self.cluster.data_folder / self.me)
-        restored, self.machine = self._restore(self.history.checkpoint())
+        restored, self.machine = self._restore(checkpoint)
         for event, effects in self._replay(self.machine, restored):
             if isinstance(event, Multicast):
                 first, many = batch.read_head(event.body)
@@ -197,14 +209,24 @@ class Site:
             self.history.keep(Checkpoint(0, 0, state), from_delivered=0)
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="history")
 
+    def _refuse_changes(self, checkpoint: Checkpoint | None) -> None:
+        """A history goes on only with the plan it was written with."""
+        if checkpoint is None:
+            return
+        state: dict[str, Any] = pickle.loads(checkpoint.state)
+        if state["plan"] != self.plan:
+            told = differences(state.get("config", {}), described(self.cluster))
+            raise HistoryError(
+                f"{self.me} has a history of another plan ({told}); nothing was changed. Go back to what it was, or"
+                f" start over: stop all sites, move {self.cluster.data_folder} aside on every machine, and start again"
+            )
+
     def _restore(self, checkpoint: Checkpoint | None) -> tuple[int, Machine]:
         """Build the machine of a checkpoint; return it and the record it stands at."""
         if checkpoint is None:
             machine = self.deployment.machine(self.me)
             return 0, machine
         state = pickle.loads(checkpoint.state)  # our own file, with a checksum
-        if state["plan"] != self.plan:
-            raise HistoryError(f"the history of {self.me} is of another plan or other groups; nothing was changed")
         self.incarnation, self.delivered = state["incarnation"], checkpoint.delivered
         self.outbox.messages = state["messages"]
         return checkpoint.records, self.deployment.thaw(self.me, state["machine"])
@@ -215,7 +237,8 @@ class Site:
             yield event, machine.step(event)
 
     def _frozen(self) -> bytes:
-        state = {"plan": self.plan, "incarnation": self.incarnation, "messages": self.outbox.messages}
+        state: dict[str, Any] = {"plan": self.plan, "config": described(self.cluster)}
+        state |= {"incarnation": self.incarnation, "messages": self.outbox.messages}
         return pickle.dumps(state | {"machine": self.deployment.freeze(self.machine)}, protocol=5)
 
     async def stop(self) -> None:
@@ -242,7 +265,7 @@ class Site:
             link.close()
         if self._ticking is not None:
             self._ticking.cancel()
-        if self.export is not None:
+        if self.export is not None and self._started:
             try:
                 self.export.write(self.export.take())
             except OrdercastError as error:
@@ -251,7 +274,8 @@ class Site:
         if self._disk is not None:
             self._disk.shutdown()
         self.history.close()
-        self.note("site.stopped")
+        if self._started:
+            self.note("site.stopped")
 
     def _spawn(self, work: Any) -> None:
         task = self.loop.create_task(work)
