@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from ordercast.runtime.client import Client, LinkLostError, connect
     from ordercast.runtime.config import Cluster, read_cluster
     from ordercast.runtime.inbox import Delivered
-    from ordercast.runtime.site import Receipt, Site
+    from ordercast.runtime.outbox import Receipt
+    from ordercast.runtime.site import Site
     from ordercast.topology import Plan, read_plan
     from ordercast.verify.plans import judge
 
@@ -33,7 +34,7 @@ _LATER = {
     "Cluster": "runtime.config",
     "read_cluster": "runtime.config",
     "Delivered": "runtime.inbox",
-    "Receipt": "runtime.site",
+    "Receipt": "runtime.outbox",
     "Site": "runtime.site",
 }
 

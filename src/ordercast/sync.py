@@ -5,9 +5,9 @@ import threading
 from collections.abc import Coroutine, Iterator
 from typing import Any, Self, TypeVar
 
-from ordercast.runtime.client import Client
+from ordercast.runtime.client import CONNECT_S, Client
 from ordercast.runtime.inbox import Delivered
-from ordercast.runtime.site import AckLevel, Receipt
+from ordercast.runtime.outbox import AckLevel, Destination, Receipt
 from ordercast.types import GroupId
 
 T = TypeVar("T")
@@ -16,8 +16,8 @@ T = TypeVar("T")
 class SyncClient:
     """A connection to a site; use it with `with`."""
 
-    def __init__(self, address: str, token: str | None = None) -> None:
-        self._client = Client(address, token)
+    def __init__(self, address: str, token: str | None = None, timeout: float = CONNECT_S) -> None:
+        self._client = Client(address, token, timeout)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="ordercast", daemon=True)
 
@@ -33,22 +33,32 @@ class SyncClient:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._run(self._client.__aexit__())
-        self._stop()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            self._run(self._client.__aexit__(kind, error, trace))
+        finally:
+            self._stop()
 
     def _stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    def multicast(self, group: GroupId | tuple[GroupId, ...], body: bytes, ack: AckLevel = "ordered") -> Receipt | None:
-        """Send a message; see `Site.multicast`."""
+    def multicast(self, group: Destination, body: bytes, ack: AckLevel = "none") -> Receipt | None:
+        """Send a message; see `Client.multicast`."""
         return self._run(self._client.multicast(group, body, ack))
+
+    def flush(self) -> None:
+        """Wait until the site has taken everything; raises what went wrong with any of it."""
+        self._run(self._client.flush())
 
     def join(self, groups: list[GroupId] | None = None, *, after: int | None = None) -> None:
         """Read these groups, or all the site is in; after a position, or from now on."""
         self._run(self._client.join(groups, after=after))
+
+    def leave(self) -> None:
+        """Read no more; `join` reads again."""
+        self._run(self._client.leave())
 
     def messages(self, timeout: float | None = None) -> Iterator[Delivered]:
         """Yield what is delivered; raises TimeoutError when nothing comes for so long."""
@@ -64,6 +74,6 @@ class SyncClient:
         return self._run(self._client.status())
 
 
-def connect(address: str, token: str | None = None) -> SyncClient:
+def connect(address: str, token: str | None = None, timeout: float = CONNECT_S) -> SyncClient:
     """Return a client; connect with `with`."""
-    return SyncClient(address, token)
+    return SyncClient(address, token, timeout)

@@ -143,7 +143,7 @@ def send(
     *,
     cluster: ClusterFile = HERE,
     at: str | None = None,
-    ack: Literal["none", "ordered", "safe"] = "ordered",
+    ack: Literal["none", "ordered", "safe"] = "none",
     token: str | None = None,
     as_json: Json = False,
 ) -> int:

@@ -13,7 +13,8 @@ from ordercast.wire import links
 from ordercast.wire.frames import Splitter, frame
 
 if TYPE_CHECKING:
-    from ordercast.runtime.site import AckLevel, Site
+    from ordercast.runtime.outbox import AckLevel
+    from ordercast.runtime.site import Site
 
 CREDIT_BYTES = 4 * 2**20  # sent to a client and not yet read by it
 POSTS_AT_MOST = 1024  # of one client, not yet answered
@@ -30,6 +31,7 @@ class ClientLink(asyncio.Protocol):
         self._inbox: Inbox | None = None
         self._credit = CREDIT_BYTES
         self._more = asyncio.Event()
+        self._forwarding: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -44,7 +46,7 @@ class ClientLink(asyncio.Protocol):
         try:
             for tag, _, _, payload in self._splitter.feed(data):
                 self._take(tag, links.read(tag, payload))
-        except (PeerError, LocalError) as error:
+        except PeerError as error:
             self._refuse(str(error))
 
     def _take(self, tag: int, said: Any) -> None:
@@ -53,9 +55,10 @@ class ClientLink(asyncio.Protocol):
                 raise PeerError("a client must log in first")
             self._login(said)
         elif tag == links.JOIN:
-            self._join(said.groups, said.after)
+            self._join(said)
         elif tag == links.LEAVE:
             self._leave()
+            self._write(links.RECEIPT, links.ReceiptFrame(said.id))
         elif tag == links.TAKEN:
             self._credit = min(CREDIT_BYTES, self._credit + max(0, said.bytes))
             self._more.set()
@@ -82,19 +85,31 @@ class ClientLink(asyncio.Protocol):
 
     def _allowed(self, what: str, groups: tuple[GroupId, ...] | list[GroupId]) -> None:
         rights: dict[str, list[GroupId]] = getattr(self.site.cluster.security, what)
-        allowed = rights.get(str(self.name))
+        if not rights:
+            return
+        allowed = rights.get(str(self.name), [])  # where there are rules, who has none may do nothing
         for group in groups:
-            if allowed is not None and group not in allowed:
+            if group not in allowed:
                 raise LocalError(f"client {self.name} may not {what} in group {group}")
 
-    def _join(self, groups: list[GroupId] | None, after: int | None) -> None:
-        if self._inbox is not None:
-            raise LocalError("this client has joined already; leave first")
-        self._allowed("receive", groups if groups is not None else sorted(self.site.groups))
-        self._inbox = self.site.inbox(groups, after=after)
-        self._spawn(self._forward(self._inbox))
+    def _join(self, join: links.Join) -> None:
+        """Begin to send what is delivered; a refusal is the answer, and changes nothing else."""
+        try:
+            if self._inbox is not None:
+                raise LocalError("this client has joined already; leave first")
+            self._allowed("receive", join.groups if join.groups is not None else sorted(self.site.groups))
+            inbox = self.site.inbox(join.groups, after=join.after)
+        except LocalError as error:
+            self._write(links.RECEIPT, links.ReceiptFrame(join.id, error=str(error)))
+            return
+        self._inbox, self._credit = inbox, CREDIT_BYTES
+        self._write(links.RECEIPT, links.ReceiptFrame(join.id))
+        self._forwarding = self._spawn(self._forward(inbox))
 
     def _leave(self) -> None:
+        if self._forwarding is not None:
+            self._forwarding.cancel()
+            self._forwarding = None
         if self._inbox is not None:
             self.site.leave(self._inbox)
             self._inbox = None
@@ -115,13 +130,10 @@ class ClientLink(asyncio.Protocol):
     async def _post(self, post: links.Post) -> None:
         try:
             self._allowed("send", post.groups)
-            if post.ack not in ("none", "ordered", "safe"):
-                raise LocalError(f"ack is none, ordered or safe, not {post.ack!r}")
-            group = post.groups[0] if len(post.groups) == 1 else post.groups
-            first, stamps = await self.site.multicast_many(group, post.bodies, cast("AckLevel", post.ack))
+            first, stamps = await self.site.multicast_many(post.groups, post.bodies, cast("AckLevel", post.ack))
             receipt = links.ReceiptFrame(post.id, first, stamps)
         except OrdercastError as error:
-            receipt = links.ReceiptFrame(post.id, 0, [], str(error))
+            receipt = links.ReceiptFrame(post.id, error=str(error))
         self._write(links.RECEIPT, receipt)
 
     def _answer(self, ask: links.Ask) -> None:
@@ -132,10 +144,16 @@ class ClientLink(asyncio.Protocol):
         if not self._transport.is_closing():
             self._transport.writelines(frame(tag, 0, 0, links.encode(value)))
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
         task = self.site.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
+
+    def beat(self) -> None:
+        """Say that the site is there."""
+        if self.name is not None:
+            self._transport.writelines(frame(links.HEARTBEAT, 0, 0, b""))
 
     def _refuse(self, reason: str) -> None:
         self.site.note("client.closed", client=self.name, reason=reason)

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -47,8 +48,9 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokens: dict[str, str] = {}
     """Token to client name; without any, clients need none."""
     send: dict[str, list[GroupId]] = {}
-    """Client name to the groups it may send to; a name that is not here may send to all."""
+    """Client name to the groups it may send to. Without any entry all may; with one, who has none may not."""
     receive: dict[str, list[GroupId]] = {}
+    """The same for what it may read."""
 
 
 class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -79,6 +81,17 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     security: Security = Security()
     folder: str = "."
 
+    def __post_init__(self) -> None:
+        """Check what was given, in code as in a file; raises InputError."""
+        for field in msgspec.structs.fields(Cluster):
+            try:
+                value = msgspec.convert(getattr(self, field.name), field.type)
+            except msgspec.ValidationError as error:
+                raise InputError(f"{field.name}: {error}") from None
+            msgspec.structs.force_setattr(self, field.name, value)
+        for problem in _problems(self):
+            raise InputError(problem)
+
     @property
     def data_folder(self) -> Path:
         """Where the sites keep what they must not forget."""
@@ -87,7 +100,7 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def address(self, site: SiteId, of: Literal["sites", "clients", "metrics"] = "sites") -> tuple[str, int]:
         """Return host and port."""
         host, _, port = getattr(self, of)[site].rpartition(":")
-        return host, int(port)
+        return host.strip("[]"), int(port)
 
 
 def read_cluster(path: Path) -> Cluster:
@@ -103,35 +116,59 @@ def read_cluster(path: Path) -> Cluster:
         raise InputError(f"{path}: not TOML: {error}") from None
     except msgspec.ValidationError as error:
         raise InputError(f"{path}: {error}") from None
-    for problem in _problems(cluster):
-        raise InputError(f"{path}: {problem}")
     return cluster
 
 
-def _problems(cluster: Cluster) -> list[str]:
-    found = []
+def _problems(cluster: Cluster) -> Iterator[str]:
     if not cluster.groups or not cluster.sites:
-        found.append("needs [sites] and [groups], each with at least one entry")
+        yield "needs [sites] and [groups], each with at least one entry"
     if cluster.protocol not in MACHINES:
-        found.append(f"protocol is one of {', '.join(MACHINES)}, not {cluster.protocol!r}")
+        yield f"protocol is one of {', '.join(MACHINES)}, not {cluster.protocol!r}"
+    for kind, names in (("site", cluster.sites), ("group", cluster.groups)):
+        yield from (f"{name!r} is no name for a {kind}: {NAMES}" for name in names if not _is_name(name))
     for group, members in cluster.groups.items():
-        found += [f"group {group}: {site!r} is not in [sites]" for site in members if site not in cluster.sites]
+        yield from (f"group {group}: {site!r} is not in [sites]" for site in members if site not in cluster.sites)
         if not members or len(set(members)) < len(members):
-            found.append(f"group {group}: empty, or a site is named twice")
-    for table in ("sites", "clients", "metrics"):
-        for site, address in getattr(cluster, table).items():
-            host, _, port = address.rpartition(":")
-            if not host or not port.isdigit() or int(port) > 65535:
-                found.append(f"[{table}] {site}: {address!r} is not host:port")
-            if site not in cluster.sites:
-                found.append(f"[{table}] {site!r} is not in [sites]")
-            if not site or "/" in site or site.startswith("."):
-                found.append(f"[{table}] {site!r} is no name for a site")
-    addresses = list(cluster.sites.values())
-    found += [f"[sites] {address} is given twice" for address in addresses if addresses.count(address) > 1]
+            yield f"group {group}: empty, or a site is named twice"
+    yield from _wrong_addresses(cluster)
+    yield from _wrong_rights(cluster)
     if cluster.limits.body_bytes > 20 * 2**20:
-        found.append("limits.body_bytes: at most 20971520")
-    return found
+        yield "limits.body_bytes: at most 20971520"
+
+
+NAMES = "not empty, no + and /, no dot or space first, no space last, nothing that cannot be printed"
+
+
+def _is_name(name: str) -> bool:
+    """Names stand in logs, paths and on the command line, where `a+b` is two groups."""
+    return bool(name) and name == name.strip() and name.isprintable() and name[0] != "." and not {"+", "/"} & set(name)
+
+
+def _wrong_addresses(cluster: Cluster) -> Iterator[str]:
+    tables = {"sites": cluster.sites, "clients": cluster.clients, "metrics": cluster.metrics}
+    for table, addresses in tables.items():
+        for site, address in addresses.items():
+            host, _, port = address.rpartition(":")
+            if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+                yield f"[{table}] {site}: {address!r} is not host:port"
+            if site not in cluster.sites:
+                yield f"[{table}] {site!r} is not in [sites]"
+    seen = list(cluster.sites.values())
+    yield from (f"[sites] {address} is given twice" for address in seen if seen.count(address) > 1)
+    for site in cluster.sites:
+        own = [addresses[site] for addresses in tables.values() if site in addresses]
+        yield from (f"site {site}: {address} is given twice" for address in own if own.count(address) > 1)
+
+
+def _wrong_rights(cluster: Cluster) -> Iterator[str]:
+    names = set(cluster.security.tokens.values()) or {"anyone"}
+    for right in ("send", "receive"):
+        for client, groups in getattr(cluster.security, right).items():
+            if client not in names:
+                yield f"[security] {right}: no token is for client {client!r} (clients: {', '.join(sorted(names))})"
+            yield from (
+                f"[security] {right}: there is no group {group!r}" for group in groups if group not in cluster.groups
+            )
 
 
 def deploy(cluster: Cluster) -> Deployment:

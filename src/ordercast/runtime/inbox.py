@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Generic, Self, TypeVar
 
 import msgspec
 
@@ -10,6 +11,7 @@ from ordercast.core.events import Envelope
 from ordercast.types import GroupId, SiteId
 from ordercast.wire import batch
 
+T = TypeVar("T")
 OVERHEAD = 64  # what a batch takes beside its bytes, about
 
 
@@ -48,6 +50,23 @@ def lot_of(envelope: Envelope, stamp: bytes, position: int) -> Lot:
     """Return a delivered envelope as applications see it."""
     first, _ = batch.read_head(envelope.body)
     return Lot(position, envelope.groups, envelope.source, first, stamp, envelope.body)
+
+
+class Stream(Generic[T]):
+    """An iterator over what comes. A wait that is cancelled takes nothing: the next one gets it."""
+
+    def __init__(self, take: Callable[[], Awaitable[T | None]]) -> None:
+        self._take = take
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        """Wait for the next one; ends when there is None."""
+        found = await self._take()
+        if found is None:
+            raise StopAsyncIteration
+        return found
 
 
 class Inbox:
@@ -90,17 +109,19 @@ class Inbox:
         self._drained()
         return lot
 
-    async def lots(self) -> AsyncIterator[Lot]:
-        """Yield what is delivered, in batches."""
-        while (lot := await self._next()) is not None:
-            yield lot
-
-    async def __aiter__(self) -> AsyncIterator[Delivered]:
-        """Yield what is delivered, message by message; who stops in between goes on with the next message."""
+    async def _next_message(self) -> Delivered | None:
         while True:
             for message in self._unread:
-                yield message
+                return message
             lot = await self._next()
             if lot is None:
-                return
+                return None
             self._unread = iter(lot.messages())
+
+    def lots(self) -> Stream[Lot]:
+        """Iterate over what is delivered, in batches."""
+        return Stream(self._next)
+
+    def __aiter__(self) -> Stream[Delivered]:
+        """Iterate over what is delivered, message by message; who stops in between goes on with the next message."""
+        return Stream(self._next_message)

@@ -42,6 +42,7 @@ class Link(asyncio.Protocol):
         self._data: deque[tuple[bytes, bytes]] = deque()
         self._data_bytes = 0
         self._paused = False
+        self._epoch = 0  # in which we have greeted
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet at once when we called."""
@@ -49,7 +50,7 @@ class Link(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_AHEAD)
         self.site.connected(self)
         if self.wanted is not None:
-            self._write_host(links.HELLO, links.encode(self.site.hello(self.wanted)))
+            self._greet(self.wanted)
 
     def data_received(self, data: bytes) -> None:
         """Take whole frames to the site; what is not understood closes the link."""
@@ -61,7 +62,7 @@ class Link(asyncio.Protocol):
                     messages.append(codec.decode(tag, stream, number, payload))
                 else:
                     self._host_frame(tag, payload)
-            if messages and self.peer is not None:
+            if messages and self.peer is not None and self.site.links.get(self.peer) is self:
                 self.site.receive(self.peer, messages)
         except PeerError as error:
             self.refuse(str(error))
@@ -78,13 +79,22 @@ class Link(asyncio.Protocol):
             raise PeerError(f"tag {tag} is not expected here")
 
     def _greeted(self, hello: Hello) -> None:
-        reason = self.site.why_not(hello, self.wanted) or self._wrong_name(hello.site)
+        epochs = self.site.epochs
+        reason = epochs.why_not(hello, self.wanted) or self._wrong_name(hello.site)
         if reason is not None:
             raise PeerError(reason)
+        again = epochs.meet(hello)
         if self.wanted is None:
-            self._write_host(links.HELLO, links.encode(self.site.hello(hello.site)))
+            self._greet(hello.site)
+        if not self._epoch == hello.epoch == epochs.now:  # who is behind moves up, and calls again
+            self.close()
+            return
         self.peer = hello.site
-        self.site.linked(self, hello)
+        self.site.linked(self, hello.site, again=again)
+
+    def _greet(self, peer: SiteId) -> None:
+        self._epoch = self.site.epochs.now
+        self._write_host(links.HELLO, links.encode(self.site.epochs.hello(peer)))
 
     def _wrong_name(self, name: SiteId) -> str | None:
         """With TLS the name must stand in the certificate."""

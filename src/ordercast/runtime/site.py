@@ -11,11 +11,11 @@ import pickle
 import ssl
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -25,16 +25,19 @@ from ordercast.core.events import Control, Event, Message, Multicast, Received, 
 from ordercast.core.machine import Machine
 from ordercast.errors import HistoryError, LocalError, OrdercastError
 from ordercast.history.store import Checkpoint, History, MemoryHistory, event_of, record
+from ordercast.protocols.deployment import Deployment
+from ordercast.runtime.changes import described, differences
 from ordercast.runtime.checks import Checker
 from ordercast.runtime.clients import ClientLink
 from ordercast.runtime.config import Cluster, deploy, plan_hash
+from ordercast.runtime.epochs import Epochs
 from ordercast.runtime.export import SECONDS, Export
 from ordercast.runtime.inbox import Inbox, Lot, lot_of
 from ordercast.runtime.links import Link
+from ordercast.runtime.outbox import AckLevel, Destination, Exported, Outbox, Receipt
 from ordercast.types import GroupId, SiteId
 from ordercast.wire import batch
 from ordercast.wire.codec import Encoder
-from ordercast.wire.links import VERSION, Hello
 
 log = logging.getLogger("ordercast")
 
@@ -42,55 +45,10 @@ TICK_S = 0.005  # while there is much to acknowledge: acknowledgements climb the
 HURRY_S = 0.001
 REST_S = 0.1  # while there is little to acknowledge
 ACKNOWLEDGE_BYTES = 128 * 2**10
-LINGER_S = 0.002  # a batch waits so long for more when many are under way
-IDLE_S = 0.001  # a site that has sent nothing for so long sends at once
-MANY_UNDER_WAY = 16
-UNDER_WAY_AT_MOST = 1000  # envelopes of a site whose protocol gives no receipts
 CHECKPOINT_BYTES = 64 * 2**20
+UNWRITTEN_AT_MOST = 10_000_000  # messages a site has sent and not exported when it is killed, generously
 
 COUNTS = ("batches", "commits", "records", "reconnects", "resent", "parked", "extra")
-
-AckLevel = Literal["none", "ordered", "safe"]
-
-
-class Receipt(msgspec.Struct, frozen=True):
-    """What became of a message: its number at its source, and its place in the order of its class."""
-
-    number: int
-    stamp: bytes | None
-    """None when a link broke while it was on its way: it is ordered, and safe, but nobody said where."""
-
-
-class _Batch:
-    """Messages of this site to the same groups, not yet sent."""
-
-    __slots__ = ("bodies", "bytes", "groups", "key", "waiting")
-
-    def __init__(self, key: GroupId | tuple[GroupId, ...], groups: tuple[GroupId, ...]) -> None:
-        self.key, self.groups = key, groups
-        self.bodies: list[bytes] = []
-        self.bytes = 0
-        self.waiting: list[tuple[int, AckLevel, asyncio.Future[Receipt]]] = []
-
-
-class _Exported(NamedTuple):
-    """A batch of this site that goes into the run directory, once it is on disk."""
-
-    first: int
-    many: int
-    groups: tuple[GroupId, ...]
-    after: int
-
-
-class _Sent:
-    """An envelope of this site that is not safe."""
-
-    __slots__ = ("bytes", "first", "groups", "many", "since", "stamp", "waiting")
-
-    def __init__(self, batch: _Batch, first: int, since: float) -> None:
-        self.bytes, self.first, self.waiting, self.since = batch.bytes, first, batch.waiting, since
-        self.groups, self.many = batch.groups, len(batch.bodies)
-        self.stamp: bytes | None = None
 
 
 class Site:
@@ -106,15 +64,15 @@ class Site:
         self.checker = Checker(me, self.deployment)
         self.loop: asyncio.AbstractEventLoop
         self.machine: Machine
-        self.history: History
+        self.history: History = MemoryHistory()
         self.links: dict[SiteId, Link] = {}
+        self.outbox = Outbox(self)
+        self.epochs = Epochs(self)
         self.failed: OrdercastError | None = None
         self.delivered = 0  # messages, by now
-        self.messages = 0  # sent by this site
         self.started = time.time()
         self.counts = dict.fromkeys(COUNTS, 0)
         self.commit_seconds = 0.0
-        self._incarnations: dict[SiteId, int] = {}
         self._all_links: set[Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -125,12 +83,6 @@ class Site:
         self._part_is_full = asyncio.Event()
         self.clients: set[ClientLink] = set()
         self._readers: list[Inbox] = []
-        self._batches: dict[GroupId | tuple[GroupId, ...], _Batch] = {}
-        self._sending: asyncio.TimerHandle | asyncio.Handle | None = None
-        self._sent: dict[int, _Sent] = {}
-        self._unsafe_bytes = self._under_way = 0  # bytes; envelopes, where the protocol gives no receipts
-        self._room = asyncio.Event()
-        self._posting = asyncio.Lock()
         self._parked: deque[tuple[SiteId, Message]] = deque()
         self._ticking: asyncio.TimerHandle | None = None
         self._last_delivered: dict[SiteId, int] = {}
@@ -138,15 +90,22 @@ class Site:
         self._to_flush: dict[Link, None] = {}
         self._time = 0.0
         self._unacknowledged = 0  # bytes taken in since the last tick
-        self._last_sent = 0.0
         self._active = False
         self._encoder = Encoder()
+        self._doing: dict[type, Callable[[Any], None]] = {
+            Append: lambda _: None,  # a site that is not durable writes nothing
+            Send: self._pass_on,
+            Deliver: lambda effect: self._deliver(lot_of(effect.envelope, effect.stamp, self.delivered)),
+            Placed: lambda effect: self.outbox.placed(effect.number, effect.stamp),
+            Safe: lambda effect: self.outbox.safe(effect.number),
+            Exported: lambda effect: self.export.sent(*effect) if self.export is not None else None,
+        }
         self._records: list[bytes] = []
         self._record_bytes = 0
-        self._pending: list[Effect | _Exported] = []
+        self._pending: list[Effect | Exported] = []
         self._committing = False
         self._disk: ThreadPoolExecutor | None = None
-        self._stopping = False
+        self.stopping = self._started = False
 
     # Starting and stopping.
 
@@ -160,6 +119,14 @@ class Site:
     async def start(self) -> None:
         """Read the history, listen, call the others."""
         self.loop = asyncio.get_running_loop()
+        try:
+            await self._start()
+        except BaseException:  # the next try must find nothing locked, bound or running
+            await self.stop()
+            raise
+        self._started = True
+
+    async def _start(self) -> None:
         self._open_history()
         host, port = self.cluster.address(self.me)
         try:
@@ -210,22 +177,28 @@ class Site:
 
     def _open_history(self) -> None:
         self.incarnation = time.time_ns() // 1_000_000
+        checkpoint = None
+        if self.cluster.durable:
+            from ordercast.history.disk import DiskHistory
+
+            self.history = DiskHistory(self.cluster.data_folder / self.me)
+            checkpoint = self.history.checkpoint()
+            self._refuse_changes(checkpoint)
         if self.cluster.export is not None:
             folder = Path(self.cluster.folder) / self.cluster.export
             self.export = Export(folder, self.me, self.deployment.groups)
         if not self.cluster.durable:
-            self.history = MemoryHistory()
-            self.machine = self.deployment.machine(self.me)
-            self.machine.incarnation = self.incarnation  # type: ignore[attr-defined]
+            self.machine = self._new_machine()
+            if self.export is not None and self.export.next_position + self.export.next_send > 1:
+                # An earlier life has exported: this one gives no position twice, and no number that one has used.
+                self.delivered = self.export.next_position
+                self.outbox.messages = self.export.next_send + UNWRITTEN_AT_MOST
             return
-        from ordercast.history.disk import DiskHistory
-
-        self.history = DiskHistory(self.cluster.data_folder / self.me)
-        restored, self.machine = self._restore(self.history.checkpoint())
+        restored, self.machine = self._restore(checkpoint)
         for event, effects in self._replay(self.machine, restored):
             if isinstance(event, Multicast):
                 first, many = batch.read_head(event.body)
-                self.messages = max(self.messages, first + many - 1)
+                self.outbox.messages = max(self.outbox.messages, first + many - 1)
                 if self.export is not None:
                     self.export.sent(first, many, event.groups, self.delivered)
             for effect in effects:
@@ -236,15 +209,26 @@ class Site:
             self.history.keep(Checkpoint(0, 0, state), from_delivered=0)
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="history")
 
+    def _refuse_changes(self, checkpoint: Checkpoint | None) -> None:
+        """A history goes on only with the plan it was written with."""
+        if checkpoint is None:
+            return
+        state: dict[str, Any] = pickle.loads(checkpoint.state)
+        if state["plan"] != self.plan:
+            told = differences(state.get("config", {}), described(self.cluster))
+            raise HistoryError(
+                f"{self.me} has a history of another plan ({told}); nothing was changed. Go back to what it was, or"
+                f" start over: stop all sites, move {self.cluster.data_folder} aside on every machine, and start again"
+            )
+
     def _restore(self, checkpoint: Checkpoint | None) -> tuple[int, Machine]:
         """Build the machine of a checkpoint; return it and the record it stands at."""
         if checkpoint is None:
             machine = self.deployment.machine(self.me)
             return 0, machine
         state = pickle.loads(checkpoint.state)  # our own file, with a checksum
-        if state["plan"] != self.plan:
-            raise HistoryError(f"the history of {self.me} is of another plan or other groups; nothing was changed")
-        self.incarnation, self.delivered, self.messages = state["incarnation"], checkpoint.delivered, state["messages"]
+        self.incarnation, self.delivered = state["incarnation"], checkpoint.delivered
+        self.outbox.messages = state["messages"]
         return checkpoint.records, self.deployment.thaw(self.me, state["machine"])
 
     def _replay(self, machine: Machine, after: int) -> Iterator[tuple[Event, list[Effect]]]:
@@ -253,17 +237,18 @@ class Site:
             yield event, machine.step(event)
 
     def _frozen(self) -> bytes:
-        state = {"plan": self.plan, "incarnation": self.incarnation, "messages": self.messages}
+        state: dict[str, Any] = {"plan": self.plan, "config": described(self.cluster)}
+        state |= {"incarnation": self.incarnation, "messages": self.outbox.messages}
         return pickle.dumps(state | {"machine": self.deployment.freeze(self.machine)}, protocol=5)
 
     async def stop(self) -> None:
         """Send what is open, write what is to be written, and close."""
-        if self._stopping:
+        if self.stopping:
             return
-        self._stopping = True
-        self._room.set()
+        self.stopping = True
+        self.outbox.wake()
         if self.failed is None:
-            self._send_open()
+            self.outbox.send_open()
             while self._committing:
                 await asyncio.sleep(0.001)
         for reader in self._readers:
@@ -280,16 +265,17 @@ class Site:
             link.close()
         if self._ticking is not None:
             self._ticking.cancel()
-        if self.export is not None:
+        if self.export is not None and self._started:
             try:
                 self.export.write(self.export.take())
             except OrdercastError as error:
                 log.error("export.failed site=%s reason=%r", self.me, str(error))
-        self._fail_receipts(LocalError("the site was stopped"))
+        self.outbox.close(LocalError("the site was stopped"))
         if self._disk is not None:
             self._disk.shutdown()
         self.history.close()
-        self.note("site.stopped")
+        if self._started:
+            self.note("site.stopped")
 
     def _spawn(self, work: Any) -> None:
         task = self.loop.create_task(work)
@@ -307,71 +293,50 @@ class Site:
 
     # Links.
 
-    def hello(self, wanted: SiteId) -> Hello:
-        """Return our greeting to a site."""
-        epoch = self.deployment.groups.epoch
-        return Hello(VERSION, self.cluster.name, self.me, wanted, self.incarnation, epoch, self.plan)
-
-    def why_not(self, hello: Hello, called: SiteId | None) -> str | None:
-        """Return why we do not talk to this one, if so."""
-        if self.failed is not None:
-            return f"{self.me} has failed: {self.failed}"
-        ours = self.hello(hello.site)
-        if hello.version != VERSION:
-            return f"{hello.site} speaks version {hello.version}, {self.me} speaks {VERSION}"
-        if hello.cluster != ours.cluster:
-            return f"{hello.site} is of cluster {hello.cluster!r}, this is {ours.cluster!r}"
-        if hello.wanted != self.me or (called is not None and hello.site != called):
-            return f"{hello.site} wants {hello.wanted}; this is {self.me}, which called {called}"
-        if hello.site not in self.cluster.sites or hello.site == self.me:
-            return f"{hello.site!r} is not one of the sites"
-        if hello.epoch != ours.epoch:
-            return f"{hello.site} is in epoch {hello.epoch}, {self.me} in {ours.epoch}"
-        if hello.plan != self.plan:
-            return f"{hello.site} has plan {hello.plan}, {self.me} has {self.plan}: protocol, plan or groups differ"
-        known = self._incarnations.get(hello.site, hello.incarnation)
-        if self.cluster.durable and known != hello.incarnation:
-            return f"{hello.site} has lost its history: it was incarnation {known}, now it is {hello.incarnation}"
-        return None
-
     def connected(self, link: Link) -> None:
         """A connection is there; who it is we know when it has greeted."""
         self._all_links.add(link)
         if len(self._all_links) > self.limits.connections:
             link.refuse(f"{self.me} has {self.limits.connections} links, which is the limit")
 
-    def linked(self, link: Link, hello: Hello) -> None:
+    def linked(self, link: Link, peer: SiteId, *, again: bool) -> None:
         """A peer has greeted: from now on this is the link to it."""
-        old = self.links.get(hello.site)
+        old = self.links.get(peer)
         if old is not None:
             old.abort()
-        self.links[hello.site] = link
-        known = self._incarnations.get(hello.site)
+        self.links[peer] = link
+        self.counts["reconnects"] += again
+        self.note("link.up", peer=peer)
         edges = getattr(self.machine, "edges", None)
-        if known not in (None, hello.incarnation):
-            self._begin_anew_with(hello.site)
-        self._incarnations[hello.site] = hello.incarnation
-        self.counts["reconnects"] += known is not None
-        self.note("link.up", peer=hello.site)
         if edges is not None:
-            self._do(edges.resume(hello.site))
-        self._end_round()
+            self.do(edges.resume(peer))
+        self.end_round()
 
-    def _begin_anew_with(self, peer: SiteId) -> None:
-        """A site that is not durable was restarted: what was under way to and from it is lost, and said to be."""
-        self.note("peer.lost_everything", peer=peer)
-        self._parked = deque(waiting for waiting in self._parked if waiting[0] != peer)
-        edges = getattr(self.machine, "edges", None)
-        forget = getattr(self.machine, "forget", None) or getattr(edges, "forget", None)
-        lost = forget(peer) if forget is not None else None
-        for number in lost or ():
-            sent = self._sent.get(number)
-            if sent is not None:
-                for _, _, done in sent.waiting:
-                    if not done.done():
-                        done.set_exception(LocalError(f"lost: {peer} was restarted and is not durable"))
-                sent.waiting = []
-                self._safe(number)
+    def begin_anew(self, deployment: Deployment, lost: LocalError) -> None:
+        """Throw away what the machine knows and go on in another epoch; only where nothing is durable."""
+        self.note("cluster.began_anew", epoch=deployment.groups.epoch, reason=str(lost))
+        sent = self.machine.sent
+        self._deploy(deployment)
+        self.machine = self._new_machine()
+        self.machine.sent = sent  # a source's numbers never restart within its incarnation
+        self._parked.clear()
+        self._to_flush.clear()
+        self._last_delivered.clear()
+        self.outbox.lose(lost)
+        links, self.links = self.links, {}
+        for link in links.values():
+            link.abort()
+
+    def _deploy(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self.checker = Checker(self.me, deployment)
+        if self.export is not None:
+            self.export.groups = deployment.groups
+
+    def _new_machine(self) -> Machine:
+        machine = self.deployment.machine(self.me)
+        machine.incarnation = self.incarnation  # type: ignore[attr-defined]
+        return machine
 
     def unlinked(self, link: Link) -> None:
         """A connection is gone."""
@@ -404,6 +369,8 @@ class Site:
             now = self.loop.time()
             for link in list(self._all_links):
                 link.beat(now)
+            for client in list(self.clients):
+                client.beat()
 
     def _tls(self, *, server: bool) -> ssl.SSLContext | None:
         if self.cluster.security.certs is None:
@@ -416,7 +383,7 @@ class Site:
 
     def receive(self, peer: SiteId, messages: list[Message]) -> None:
         """Take what a peer sent; messages wait outside while a reader is too far behind."""
-        if self.failed is not None or self._stopping:
+        if self.failed is not None or self.stopping:
             return
         for message in messages:
             self.checker.check(peer, message)
@@ -438,7 +405,7 @@ class Site:
             elif type(message) is Ack and self.loop.time() < self._hurried:
                 self._hurry()  # it settles what a source waits for: pass it on
         self._active = True
-        self._end_round()
+        self.end_round()
         if self._unacknowledged > ACKNOWLEDGE_BYTES and self._ticking is not None:
             self._tick_within(TICK_S)
 
@@ -454,12 +421,12 @@ class Site:
             except OrdercastError as error:
                 if peer in self.links:
                     self.links[peer].refuse(str(error))
-        self._end_round()
+        self.end_round()
 
     def _step(self, event: Event) -> None:
-        self._do(self.machine.step(event))
+        self.do(self.machine.step(event))
 
-    def _do(self, effects: "Sequence[Effect | _Exported]") -> None:
+    def do(self, effects: "Sequence[Effect | Exported]") -> None:
         """Put effects into the pipeline, or do them when nothing has to be written first."""
         if self.failed is not None:
             return
@@ -475,23 +442,19 @@ class Site:
             else:
                 self._pending.append(effect)
 
-    def _apply(self, effect: "Effect | _Exported") -> None:
-        kind = type(effect)
-        if kind is Send:
-            link = self.links.get(effect.to)  # type: ignore[union-attr]
-            if link is not None:
-                link.send(effect.message)  # type: ignore[union-attr]
-                self._to_flush[link] = None
-        elif kind is Deliver:
-            self._deliver(lot_of(effect.envelope, effect.stamp, self.delivered))  # type: ignore[union-attr]
-        elif kind is Placed:
-            self._placed(effect.number, effect.stamp)  # type: ignore[union-attr]
-        elif kind is Safe:
-            self._safe(effect.number)  # type: ignore[union-attr]
-        elif self.export is not None:
-            self.export.sent(*effect)  # type: ignore[misc]
+    def _apply(self, effect: "Effect | Exported") -> None:
+        doing = self._doing.get(type(effect))
+        if doing is None:  # a machine that asks for what no site can do: better no site than a wrong one
+            raise TypeError(f"no site knows how to do {type(effect).__name__}")
+        doing(effect)
 
-    def _end_round(self) -> None:
+    def _pass_on(self, effect: Send) -> None:
+        link = self.links.get(effect.to)
+        if link is not None:
+            link.send(effect.message)
+            self._to_flush[link] = None
+
+    def end_round(self) -> None:
         """All that came is stepped: write, or send."""
         if self.failed is not None:
             return
@@ -553,16 +516,14 @@ class Site:
         self._records, self._pending = [], []
         self._parked.clear()
         log.error("site.failed site=%s reason=%r", self.me, str(error))
-        self._fail_receipts(error)
-        self._batches.clear()
-        self._room.set()
+        self.outbox.close(error)
         for link in list(self._all_links):
             link.abort()
         for reader in self._readers:
             reader.close()
 
     def _tick_soon(self, seconds: float) -> None:
-        if self._ticking is None and not self._stopping:
+        if self._ticking is None and not self.stopping:
             self._ticking = self.loop.call_later(seconds, self._tick)
 
     def _hurry(self, for_seconds: float = 0.0) -> None:
@@ -586,7 +547,7 @@ class Site:
         active, self._active = self._active, False
         self._step(Tick(self.clock()))
         if not self.deployment.receipts:
-            self._count_under_way()
+            self.outbox.count_under_way()
         if self._disk is None:
             self._flush()
         elif self._pending and not self._committing:
@@ -597,80 +558,24 @@ class Site:
 
     # Sending.
 
-    async def multicast(
-        self, group: GroupId | tuple[GroupId, ...], body: bytes, ack: AckLevel = "none"
-    ) -> Receipt | None:
+    def multicast(self, group: Destination, body: bytes, ack: AckLevel = "none") -> Coroutine[Any, Any, Receipt | None]:
         """Send a message to a group, or to several at once.
 
         `ack="ordered"` waits until it has its place, `ack="safe"` until every member has it durably. Without, it waits
         only while too much of this site is not safe yet.
         """
-        if self._crowded:
-            await self._wait_for_room()
-        if self.failed is not None:
-            raise self.failed
-        if type(body) is not bytes:
-            raise LocalError(f"a message is bytes, not {type(body).__name__}")
-        if type(group) is not str:
-            group = tuple(sorted(set(group)))
-            group = group[0] if len(group) == 1 else group
-        size = len(body)
-        if size > self.limits.body_bytes:
-            raise LocalError(f"a message of {size} bytes; at most {self.limits.body_bytes} are allowed")
-        batch = self._batches.get(group) or self._begin(group)
-        full = batch.bytes + size > self.limits.envelope_bytes or len(batch.bodies) >= self.limits.envelope_messages
-        if full and batch.bodies:
-            self._send(batch)
-            batch = self._begin(group)
-        batch.bodies.append(body)
-        batch.bytes += size
-        if ack != "none" and not self.deployment.receipts:
-            batch.bodies.pop()
-            batch.bytes -= size
-            raise LocalError(f"protocol {self.cluster.protocol} gives no receipts: ack must be 'none'")
-        if ack != "none":
-            done: asyncio.Future[Receipt] = self.loop.create_future()
-            batch.waiting.append((len(batch.bodies) - 1, ack, done))
-            return await done
-        if batch.bytes >= self.limits.envelope_bytes or len(batch.bodies) >= self.limits.envelope_messages:
-            self._send(batch)
-            self._end_round()
-            await asyncio.sleep(0)
-        elif self.loop.time() - self._last_sent > IDLE_S:
-            self._send_open()
-        return None
+        return self.outbox.multicast(group, body, ack)
 
-    async def multicast_many(
-        self, group: GroupId | tuple[GroupId, ...], bodies: list[bytes], ack: AckLevel = "none"
-    ) -> tuple[int, list[bytes | None]]:
+    def multicast_many(
+        self, group: Destination, bodies: list[bytes], ack: AckLevel = "none"
+    ) -> Coroutine[Any, Any, tuple[int, list[bytes | None]]]:
         """Send messages as one batch of their own; returns the number of the first, and the stamps when asked for."""
-        if not bodies or sum(map(len, bodies)) > self.limits.body_bytes:
-            raise LocalError(f"no message, or more than {self.limits.body_bytes} bytes")
-        if ack != "none" and not self.deployment.receipts:
-            raise LocalError(f"protocol {self.cluster.protocol} gives no receipts: ack must be 'none'")
-        async with self._posting:  # who came first is sent first
-            await self._wait_for_room()
-            for open_batch in list(self._batches.values()):
-                self._send(open_batch)
-            own = self._begin(group)
-            own.bodies += bodies
-            own.bytes = sum(map(len, bodies))
-            done: list[asyncio.Future[Receipt]] = []
-            if ack != "none":
-                done = [self.loop.create_future() for _ in bodies]
-                own.waiting += [(index, ack, future) for index, future in enumerate(done)]
-            first = self.messages + 1
-            self._send(own)
-            self._end_round()
-        return first, [receipt.stamp for receipt in await asyncio.gather(*done)]
+        return self.outbox.multicast_many(group, bodies, ack)
 
-    def _begin(self, group: GroupId | tuple[GroupId, ...]) -> _Batch:
-        """Start a batch: it is sent at the next turn of the loop, or a little later when many are under way."""
-        if self.failed is not None:
-            raise self.failed
-        if self._stopping:
-            raise LocalError("the site was stopped")
-        groups = (group,) if isinstance(group, str) else tuple(sorted(set(group)))
+    def check_destination(self, groups: tuple[GroupId, ...]) -> None:
+        """Raise LocalError when no message may go there."""
+        if not groups:
+            raise LocalError("a message to no group")
         for name in groups:
             if name not in self.deployment.groups.members:
                 raise LocalError(f"there is no group {name!r}")
@@ -678,99 +583,13 @@ class Site:
             classes = {self.deployment.groups.class_of(name) for name in groups}
             if len(classes) > 1:
                 raise LocalError(f"groups {', '.join(groups)} are ordered apart: one message cannot go to all of them")
-        if not groups:
-            raise LocalError("a message to no group")
-        if self.cluster.causal:  # what was sent to another group before must go before
-            for earlier in list(self._batches.values()):
-                self._send(earlier)
-        found = self._batches[group] = _Batch(group, groups)
-        if self._sending is None:
-            if len(self._sent) > MANY_UNDER_WAY:
-                self._sending = self.loop.call_later(LINGER_S, self._send_open)
-            else:
-                self._sending = self.loop.call_soon(self._send_open)
-        return found
 
-    def _send_open(self) -> None:
-        if self._sending is not None:
-            self._sending.cancel()
-            self._sending = None
-        if self.failed is not None:
-            return
-        for open_batch in list(self._batches.values()):
-            self._send(open_batch)
-        self._end_round()
-
-    def _send(self, open_batch: _Batch) -> None:
-        groups = open_batch.groups
-        self._batches.pop(open_batch.key, None)
-        if not open_batch.bodies:
-            return
-        first = self.messages + 1
-        self.messages += len(open_batch.bodies)
-        number = self.machine.sent + 1
-        self._last_sent = self.loop.time()
-        self._sent[number] = _Sent(open_batch, first, self.clock())
-        self._unsafe_bytes += open_batch.bytes
+    def originate(self, event: Multicast) -> None:
+        """Give the machine what this site sends."""
         self._active = True
-        self.counts["batches"] += 1
-        self._step(Multicast(groups, batch.pack(first, open_batch.bodies), bool(open_batch.waiting)))
-        if self.export is not None:
-            self._do([_Exported(first, len(open_batch.bodies), groups, self.delivered)])
-        if open_batch.waiting:
+        self._step(event)
+        if event.receipt:
             self._hurry(for_seconds=0.1)
-        if not self.deployment.receipts:
-            self._under_way += 1
-            self._safe(number)
-
-    @property
-    def _crowded(self) -> bool:
-        return self._unsafe_bytes > self.limits.window_bytes or self._under_way > UNDER_WAY_AT_MOST
-
-    def _count_under_way(self) -> None:
-        """Without receipts: what the slowest peer has not acknowledged, or what is held here, whichever is more."""
-        edges = getattr(self.machine, "edges", None)
-        self._under_way = max(edges.under_way if edges is not None else 0, len(self.machine.held()))
-        if not self._crowded:
-            self._room.set()
-
-    async def _wait_for_room(self) -> None:
-        while self._crowded and self.failed is None and not self._stopping:
-            self._room.clear()
-            await self._room.wait()
-
-    def _placed(self, number: int, stamp: bytes) -> None:
-        sent = self._sent.get(number)
-        if sent is not None:
-            sent.stamp = stamp
-            self._answer(sent, "ordered")
-
-    def _safe(self, number: int) -> None:
-        sent = self._sent.pop(number, None)
-        if sent is None:
-            return
-        self._unsafe_bytes -= sent.bytes
-        if not self._crowded:
-            self._room.set()
-        self._answer(sent, "ordered")
-        self._answer(sent, "safe")
-
-    @staticmethod
-    def _answer(sent: _Sent, level: AckLevel) -> None:
-        if not sent.waiting:
-            return
-        for index, wanted, done in sent.waiting:
-            if wanted == level and not done.done():
-                stamp = None if sent.stamp is None else sent.stamp + index.to_bytes(4, "big")
-                done.set_result(Receipt(sent.first + index, stamp))
-        sent.waiting = [waiting for waiting in sent.waiting if not waiting[2].done()]
-
-    def _fail_receipts(self, error: OrdercastError) -> None:
-        waiting = [w for sent in self._sent.values() for w in sent.waiting]
-        waiting += [w for open_batch in self._batches.values() for w in open_batch.waiting]
-        for _, _, done in waiting:
-            if not done.done():
-                done.set_exception(error)
 
     # Reading.
 
@@ -855,9 +674,9 @@ class Site:
         return {"message": message, "site": self.me, "facts": facts}
 
     def _explain_own(self, number: int, now: float) -> list[str]:
-        if number > self.messages:
-            return [f"{self.me} has sent {self.messages} messages; this one does not exist"]
-        for sent in self._sent.values():
+        if number > self.outbox.messages:
+            return [f"{self.me} has sent {self.outbox.messages} messages; this one does not exist"]
+        for sent in self.outbox.sent.values():
             if sent.first <= number < sent.first + sent.many:
                 entry = self.deployment.routes.entry(sent.groups) if self.deployment.plan is not None else "?"
                 place = "ordered" if sent.stamp is not None else f"ordered by {entry}"
@@ -871,7 +690,7 @@ class Site:
             {"what": h.what, "reason": h.reason, "seconds": round(max(0.0, now - h.since), 3)}
             for h in self.machine.held()[:100]
         ]
-        oldest = min((sent.since for sent in self._sent.values()), default=now)
+        oldest = min((sent.since for sent in self.outbox.sent.values()), default=now)
         return {
             "site": self.me,
             "cluster": self.cluster.name,
@@ -880,11 +699,11 @@ class Site:
             "failed": str(self.failed) if self.failed is not None else None,
             "groups": sorted(self.groups),
             "peers": {peer: peer in self.links for peer in self.cluster.sites if peer != self.me},
-            "sent": self.messages,
+            "sent": self.outbox.messages,
             "delivered": self.delivered,
-            "unsafe_envelopes": len(self._sent),
-            "unsafe_bytes": self._unsafe_bytes,
-            "under_way": self._under_way if not self.deployment.receipts else len(self._sent),
+            "unsafe_envelopes": len(self.outbox.sent),
+            "unsafe_bytes": self.outbox.unsafe_bytes,
+            "under_way": self.outbox.under_way if not self.deployment.receipts else len(self.outbox.sent),
             "oldest_unsafe_seconds": round(now - oldest, 3),
             "parked": len(self._parked),
             "reader_bytes": [reader.bytes for reader in self._readers],

@@ -46,7 +46,7 @@ def corpus(site: Site, peer: str) -> list[bytes]:
 
 def _host_frames(site: Site) -> list[tuple[int, Any]]:
     return [
-        (links.HELLO, site.hello("q")),
+        (links.HELLO, site.epochs.hello("q")),
         (links.REFUSE, links.Refuse("no")),
         (links.HEARTBEAT, links.Refuse("")),
         (links.LOGIN, links.Login(links.VERSION)),
@@ -120,6 +120,7 @@ async def fuzz_frames(folder: Path, count: int, seed: int = 0) -> dict[str, int]
             frames = of_peer[peer]
             if chance.random() < 0.9:
                 link.peer = peer
+                site.links[peer] = link
             data = b"".join(chance.choice(frames) for _ in range(chance.randint(0, 2)))
             link.data_received(mutate(chance, data + chance.choice(frames)))
             done["frames"] += 1

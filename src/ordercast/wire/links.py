@@ -6,7 +6,7 @@ import msgspec
 
 from ordercast.errors import PeerError
 
-VERSION = 1
+VERSION = 2
 HELLO, REFUSE, HEARTBEAT = 100, 101, 102
 LOGIN, WELCOME, JOIN, LOT, TAKEN, LEAVE, POST, RECEIPT, ASK, ANSWER, ERROR = range(110, 121)
 
@@ -48,10 +48,17 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Join(msgspec.Struct, frozen=True, array_like=True):
-    """Read these groups (all, when None), after a position (from now on, when None)."""
+    """Read these groups (all, when None), after a position (from now on, when None); a receipt answers."""
 
+    id: int
     groups: list[str] | None
     after: int | None
+
+
+class Leave(msgspec.Struct, frozen=True, array_like=True):
+    """Read no more; a receipt answers, and nothing that was delivered comes after it."""
+
+    id: int
 
 
 class LotFrame(msgspec.Struct, frozen=True, array_like=True):
@@ -81,11 +88,11 @@ class Post(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReceiptFrame(msgspec.Struct, frozen=True, array_like=True):
-    """What became of a post: the number of its first message, the stamps, or why not."""
+    """What became of a post, a join or a leave: the number of the first message, the stamps, or why not."""
 
     id: int
-    first: int
-    stamps: list[bytes | None]
+    first: int = 0
+    stamps: list[bytes | None] = []
     error: str | None = None
 
 
@@ -112,6 +119,7 @@ KINDS: dict[int, type[msgspec.Struct]] = {
     JOIN: Join,
     LOT: LotFrame,
     TAKEN: Taken,
+    LEAVE: Leave,
     POST: Post,
     RECEIPT: ReceiptFrame,
     ASK: Ask,
