@@ -20,7 +20,7 @@ from typing import Any, Self
 import msgspec
 
 from ordercast.core.edges import Ack, Carry, Null, Resend
-from ordercast.core.effects import Append, Deliver, Effect, Placed, Safe, Send
+from ordercast.core.effects import Append, Deliver, Effect, Placed, Refuse, Safe, Send
 from ordercast.core.events import Control, Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import Machine
 from ordercast.errors import HistoryError, LocalError, OrdercastError
@@ -98,6 +98,7 @@ class Site:
             Deliver: lambda effect: self._deliver(lot_of(effect.envelope, effect.stamp, self.delivered)),
             Placed: lambda effect: self.outbox.placed(effect.number, effect.stamp),
             Safe: lambda effect: self.outbox.safe(effect.number),
+            Refuse: self._refuse,
             Exported: lambda effect: self.export.sent(*effect) if self.export is not None else None,
         }
         self._records: list[bytes] = []
@@ -454,6 +455,12 @@ class Site:
             link.send(effect.message)
             self._to_flush[link] = None
 
+    def _refuse(self, effect: Refuse) -> None:
+        """Drop the link to a peer that sent what its protocol forbids."""
+        link = self.links.get(effect.peer)
+        if link is not None:
+            link.refuse(effect.reason)
+
     def end_round(self) -> None:
         """All that came is stepped: write, or send."""
         if self.failed is not None:
@@ -574,15 +581,9 @@ class Site:
 
     def check_destination(self, groups: tuple[GroupId, ...]) -> None:
         """Raise LocalError when no message may go there."""
-        if not groups:
-            raise LocalError("a message to no group")
-        for name in groups:
-            if name not in self.deployment.groups.members:
-                raise LocalError(f"there is no group {name!r}")
-        if len(groups) > 1 and self.cluster.protocol not in ("two-phase", "timestamp"):
-            classes = {self.deployment.groups.class_of(name) for name in groups}
-            if len(classes) > 1:
-                raise LocalError(f"groups {', '.join(groups)} are ordered apart: one message cannot go to all of them")
+        self.deployment.groups.origin(self.me, groups)
+        if self.deployment.plan is not None:
+            self.deployment.routes.entry(groups)
 
     def originate(self, event: Multicast) -> None:
         """Give the machine what this site sends."""
