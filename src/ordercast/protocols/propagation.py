@@ -86,7 +86,17 @@ class _Tree:
 
     def next_stamp(self) -> bytes:
         self.counter += 1
-        return self.above.ljust(8 * (self.depth + 1), b"\0") + self.counter.to_bytes(8, "big")
+        skipped = self.depth + 1 - len(self.above) // 8
+        return self.above + _level(0) * skipped + _level(self.counter)
+
+
+def _level(count: int) -> bytes:
+    """Return one level of a stamp.
+
+    Its first bit is set. A live site counts the messages of a batch behind the stamp of their envelope, in numbers whose
+    first bit is not set: so a stamp that goes on with another level comes after the whole batch.
+    """
+    return (2**63 + count).to_bytes(8, "big")
 
 
 class Propagation:
