@@ -1,10 +1,13 @@
 """Checkpoints: how often a site keeps its state, and that a site goes on from one as if nothing had happened."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from ordercast.errors import LocalError
 from ordercast.history.disk import DiskHistory
+from ordercast.runtime.client import connect
 from ordercast.runtime.config import Cluster, Limits
 from ordercast.runtime.site import Site
 from tests.runtime.test_site import cluster, run
@@ -55,3 +58,22 @@ def test_a_site_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     for life in range(4):
         run(live(life))
     assert checkpoint_at(config) == 12
+
+
+@pytest.mark.slow
+def test_a_position_that_is_forgotten_is_refused_and_the_client_goes_on(tmp_path: Path) -> None:
+    """The join itself is refused: before, it was answered, and then the connection was closed."""
+    config = cluster(tmp_path, {"g": ["p"]}, durable=True, limits=Limits(checkpoint_bytes=1, retain_messages=2))
+
+    async def work() -> None:
+        async with Site(config, "p") as site, connect(config.clients["p"]) as client:
+            for _ in range(9):
+                await client.multicast("g", b"x", ack="safe")
+            while site.history.checkpoint(3) is not None:  # it forgets a moment after the receipt
+                await asyncio.sleep(0.01)
+            with pytest.raises(LocalError, match="position 1 is not kept here any more"):
+                await client.join(after=0)
+            await client.join(after=7)
+            assert (await anext(aiter(client))).position == 8
+
+    run(work())

@@ -632,10 +632,14 @@ class Site:
             self._unpark()
 
     def _past(self, begin: int, end: int) -> Iterator[Lot]:
-        """Deliver again what was delivered: step a second machine through the history."""
+        """Deliver again what was delivered; raises LocalError at once when it is not kept any more."""
         checkpoint = self.history.checkpoint(begin)
         if checkpoint is None:
             raise LocalError(f"position {begin} is not kept here any more")
+        return self._deliver_again(checkpoint, begin, end)
+
+    def _deliver_again(self, checkpoint: Checkpoint, begin: int, end: int) -> Iterator[Lot]:
+        """Step a second machine through the history."""
         position = checkpoint.delivered
         state = pickle.loads(checkpoint.state)
         machine = self.deployment.thaw(self.me, state["machine"])
