@@ -92,6 +92,7 @@ def main() -> int:
             " the messages go to several groups; a checkpoint every 4 KiB. Each protocol runs with level acyclic and a"
             " declared union, with level total, and with causal order where it keeps it; judged is what it declares."
             " *Excused*: taken without a receipt by a site that was killed before it wrote them (docs/live.md)."
+            " A row is of the last run of its protocol: with `--protocol` it is written again alone."
         )
         record(TITLE, "python benchmarks/chaos.py", [*lines_of(rows), "", told])
     else:
