@@ -77,10 +77,10 @@ class Place(Control, frozen=True, gc=False):
 class _Tree:
     """What one site keeps for one class."""
 
-    __slots__ = ("above", "counter", "depth", "parent")
+    __slots__ = ("above", "counter", "depth")
 
-    def __init__(self, depth: int, parent: SiteId | None, epoch: int) -> None:
-        self.depth, self.parent = depth, parent
+    def __init__(self, depth: int, epoch: int) -> None:
+        self.depth = depth
         self.above = epoch.to_bytes(8, "big")  # the last stamp from above; every stamp starts with the epoch
         self.counter = 0
 
@@ -154,7 +154,8 @@ class Propagation:
         if carry.stream != 2 * envelope.order_class + bool(message.stamp):
             raise PeerError(f"{sender} sent {envelope} on stream {carry.stream}")
         if message.stamp:
-            if sender != self._tree(envelope.order_class).parent or not self.routes.passes(self.me, envelope.groups):
+            above = self.routes.parent(envelope.order_class, self.me)
+            if sender != above or not self.routes.passes(self.me, envelope.groups):
                 raise PeerError(f"{sender} sent {envelope} down, and is not above {self.me}")
         elif envelope.source != sender or self.routes.entry(envelope.groups) != self.me:
             raise PeerError(f"{sender} sent {envelope}, which is not its own or does not enter at {self.me}")
@@ -319,8 +320,7 @@ class Propagation:
     def _tree(self, order_class: int) -> _Tree:
         tree = self.of_class.get(order_class)
         if tree is None:
-            above = self.routes.path_up(order_class, self.me)[1:]
-            tree = _Tree(len(above), above[0] if above else None, self.groups.epoch)
+            tree = _Tree(self.routes.depth(order_class, self.me), self.groups.epoch)
             self.of_class[order_class] = tree
         return tree
 
