@@ -11,6 +11,7 @@ from ordercast.audit.fold import fold_deliveries, fold_sends
 from ordercast.audit.kernels import Key, fresh_key
 from ordercast.audit.merge import ShuffledError, check_order
 from ordercast.errors import InputError
+from ordercast.membership import check_group
 from ordercast.types import GroupId, SiteId
 
 SHARE_ROWS = 100_000
@@ -24,6 +25,7 @@ def read_members(folder: str) -> dict[GroupId, list[SiteId]]:
     members: dict[GroupId, list[SiteId]] = {}
     for piece in found.pieces:
         for row in tables.read(system, piece, found.columns).to_pylist():
+            check_group(f"{piece.path}: ", row["group"])
             members.setdefault(row["group"], []).append(row["site"])
     if not members:
         raise InputError(f"{folder}: membership/: no rows")
@@ -48,6 +50,8 @@ class LocalSource:
 
     def fold(self) -> tuple[Any, Any]:
         """Fold both tables; a site's rows that are spread over files in no order are brought together first."""
+        if self._found.rows > tables.PLAIN_ROWS:  # every share is small, all together are not
+            tables.load_compiler()
         shares = _shares(self._found.pieces)
         folded = pa.concat_tables([self._fold(_joined(self._system, self._found, share)) for share in shares])
         try:
