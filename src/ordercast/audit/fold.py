@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ordercast.audit import kernels, plain
-from ordercast.audit.kernels import MIX_1, Hashes, Ints, Longs
+from ordercast.audit.kernels import MIX_1, Hashes, Ints, Key, Longs
 from ordercast.audit.tables import codes, hashes, hashes_of, laid_out, plainly
 
 # One schema for all kinds of rows, because that is how they leave an executor. `kind`: set (site, group, source), site,
@@ -81,27 +81,27 @@ def _paired(one: Ints, ones: int, other: Ints, others: int) -> tuple[Ints, Ints,
     return pair.astype(np.int32), (found // others).astype(np.int32), (found % others).astype(np.int32)
 
 
-def _headers(group_names: list[str], of_pair: Ints, source_names: list[str], source_of_pair: Ints) -> Hashes:
-    return hashes_of(group_names)[of_pair] * MIX_1 ^ hashes_of(source_names)[source_of_pair]
+def _headers(group_names: list[str], of_pair: Ints, source_names: list[str], source_of_pair: Ints, key: Key) -> Hashes:
+    return hashes_of(group_names, key)[of_pair] * MIX_1 ^ hashes_of(source_names, key)[source_of_pair]
 
 
-def fold_sends(table: Any) -> Any:
+def fold_sends(table: Any, key: Key) -> Any:
     """Fold what was sent: count and sums per (group, source)."""
     group, groups = codes(table, "group")
     source, sources = codes(table, "source")
     pair, of_group, of_source = _paired(group, len(groups), source, len(sources))
     seq = table.column("source_seq").to_numpy()
     rows = np.arange(len(table))
-    header = _headers(groups, of_group, sources, of_source)
+    header = _headers(groups, of_group, sources, of_source, key)
     empty = np.empty(0, np.uint64)
     n, x1, x2, _, first, last, *_ = _loops(len(table)).fold_sets(
-        rows, pair, len(of_group), header, hashes(table.column("msg_id")), seq, seq, empty
+        rows, pair, len(of_group), header, hashes(table.column("msg_id"), key), seq, seq, empty
     )
     names = {"group": [groups[g] for g in of_group], "source": [sources[s] for s in of_source]}
     return _folded("send", len(n), **names, n=n, x1=x1, x2=x2, first=first, last=last)
 
 
-def fold_deliveries(table: Any) -> Any:
+def fold_deliveries(table: Any, key: Key) -> Any:
     """Fold what was delivered, all kinds of rows in one table."""
     if not len(table):
         return FOLDED.empty_table()
@@ -114,11 +114,11 @@ def fold_deliveries(table: Any) -> Any:
     epoch = table.column("epoch").to_numpy() if "epoch" in names else np.zeros(len(table), np.int64)
     stamped = "stamp" in names and "order_class" in names
     order = in_order(site, position, len(sites))
-    message = hashes(table.column("msg_id"))
+    message = hashes(table.column("msg_id"), key)
     at_group, of_site, of_group = _paired(site, len(sites), group, len(groups))
     pair, of_at_group, of_source = _paired(at_group, len(of_site), source, len(sources))
-    header = _headers(groups, of_group[of_at_group], sources, of_source)
-    stamp_hash = hashes(table.column("stamp")) if stamped else np.empty(0, np.uint64)
+    header = _headers(groups, of_group[of_at_group], sources, of_source, key)
+    stamp_hash = hashes(table.column("stamp"), key) if stamped else np.empty(0, np.uint64)
     n, x1, x2, xs, first, last, bad, at, p0 = _loops(len(table)).fold_sets(
         order, pair, len(of_source), header, message, seq, position, stamp_hash
     )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ordercast.audit.merge import Merged, Sums, merge, merge_sends
 from ordercast.audit.order import Knots
-from ordercast.audit.tables import hashes, listed
+from ordercast.audit.tables import among, listed, numbered_logs
 from ordercast.errors import InputError
 from ordercast.membership import Membership
 from ordercast.types import ClassRule, GroupId, Level, SiteId
@@ -51,7 +51,7 @@ class Source(Protocol):
         ...
 
     def sequences(self, sites: Iterable[SiteId]) -> Any:
-        """Return site, position and the hash of each message."""
+        """Return site, position and message of every delivery."""
         ...
 
 
@@ -401,14 +401,15 @@ def _judge_order(source: Source, merged: Merged, verdict: Verdict) -> None:
     if certified and verdict.level == "total" and _suits(source, merged, ClassRule.S2):
         found["acyclic"].ok = None
         return
-    knots = _knots(source, merged)
+    knots, names = _knots(source, merged)
     if not knots.count:
         return
-    cycle = knots.shortest_cycle()
-    pairs, pair = knots.disagreements()
+    cycle = [(names[a], site, names[b]) for a, site, b in knots.shortest_cycle()]
+    pairs, found_pair = knots.disagreements()
+    pair = None if found_pair is None else (*found_pair[:2], names[found_pair[2]], names[found_pair[3]])
     sites = {site for _, site, _ in cycle} | (set(pair[:2]) if pair is not None else set())
     named = {message for a, _, b in cycle for message in (a, b)} | (set(pair[2:]) if pair is not None else set())
-    rows = _by_hash(source, sites, named)
+    rows = _by_name(source, sites, named)
     steps = [(rows[site, a], rows[site, b]) for a, site, b in cycle]
     says = "; ".join(f"{a.site} delivers {a.msg_id} before {b.msg_id}" for a, b in steps[:EXAMPLE_AT_MOST])
     shown = [row.shown() for step in steps for row in step]
@@ -422,42 +423,25 @@ def _judge_order(source: Source, merged: Merged, verdict: Verdict) -> None:
         found["total"].add(says, [r.shown() for r in (a, b, rows[other, then], rows[other, first])], many=pairs)
 
 
-def _knots(source: Source, merged: Merged) -> Knots:
-    """Search among one site of each kind: same groups, same sequence."""
+def _knots(source: Source, merged: Merged) -> tuple[Knots, list[str]]:
+    """Search among one site of each kind: same groups, same sequence; messages are numbered by their names."""
     groups_of: dict[SiteId, set[GroupId]] = {}
     for site, group in merged.sets:
         groups_of.setdefault(site, set()).add(group)
     kinds: dict[Any, SiteId] = {}
     for site in sorted(merged.sites):
         kinds.setdefault((frozenset(groups_of[site]), merged.sites[site]), site)
-    table = source.sequences(kinds.values())
-    logs: dict[SiteId, Any] = {}
-    import numpy as np
-
-    names = table.column("site").to_numpy(zero_copy_only=False)
-    order = np.argsort(names, kind="stable")
-    names = names[order]
-    position = table.column("position").to_numpy()[order]
-    hashed = table.column("hash").to_numpy().view(np.uint64)[order]
-    cuts = np.flatnonzero(names[1:] != names[:-1]) + 1
-    for begin, end in zip([0, *cuts], [*cuts, len(names)], strict=True):
-        if end > begin:
-            logs[str(names[begin])] = (position[begin:end], hashed[begin:end])
-    return Knots(logs)
+    logs, names = numbered_logs(source.sequences(kinds.values()))
+    return Knots(logs), names
 
 
-def _by_hash(source: Source, sites: set[SiteId], named: set[int]) -> dict[tuple[SiteId, int], Row]:
+def _by_name(source: Source, sites: set[SiteId], named: set[str]) -> dict[tuple[SiteId, str], Row]:
     """Return the first delivery of each of these messages at each of these sites."""
-    import numpy as np
-
-    found: dict[tuple[SiteId, int], Row] = {}
-    table = source.logs(sites)
-    all_hashed = hashes(table.column("msg_id"))
-    at = np.flatnonzero(np.isin(all_hashed, np.array(sorted(named), np.uint64)))
-    for made, hashed in zip(_tuples(Row, table.take(at), {"epoch": 0}), all_hashed[at].tolist(), strict=True):
-        kept = found.setdefault((made.site, hashed), made)
+    found: dict[tuple[SiteId, str], Row] = {}
+    for made in _tuples(Row, among(source.logs(sites), "msg_id", named), {"epoch": 0}):
+        kept = found.setdefault((made.site, made.msg_id), made)
         if made.position < kept.position:
-            found[made.site, hashed] = made
+            found[made.site, made.msg_id] = made
     return found
 
 

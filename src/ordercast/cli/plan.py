@@ -47,7 +47,6 @@ def plan(
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     picture: Path | None = None,
     out: str | None = None,
-    verify: Annotated[bool, Flag] = False,
     master: str | None = None,
     conf: list[str] | None = None,
 ) -> int:
@@ -88,8 +87,6 @@ def plan(
         Draw the plan to this .svg, .png or .pdf file.
     out
         On Spark: write the tables routes/, groups/ and cost/ to this folder.
-    verify
-        On Spark: check the meta-groups against the rows, exactly.
     master
         Plan on Spark: local[*], or the address of a cluster. Tables of more than 20 million rows are planned there
         anyway.
@@ -118,7 +115,7 @@ def plan(
         seed=seed,
     )
     if members is None:
-        return _plan_on_spark(membership, request, out, verify, master, conf or [], as_json)
+        return _plan_on_spark(membership, request, out, master, conf or [], as_json)
     if compare:
         return _compare(members, request, as_json)
     with progress_bar("searching", request) as progress:
@@ -143,15 +140,18 @@ def _is_large(path: str) -> bool:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from ordercast.audit.files import is_data
+
     try:
-        files = sorted(place.rglob("*.parquet")) if place.is_dir() else [place]
+        inside = (file for file in place.rglob("*.parquet") if is_data(str(file.relative_to(place)), ""))
+        files = list(inside) if place.is_dir() else [place]
         return bool(sum(pq.read_metadata(file).num_rows for file in files) > SPARK_ROWS)
     except (pa.ArrowException, OSError):
         return False  # whoever reads it will say what is wrong
 
 
 def _plan_on_spark(
-    path: str, request: Request, out: str | None, verify: bool, master: str | None, conf: list[str], as_json: bool
+    path: str, request: Request, out: str | None, master: str | None, conf: list[str], as_json: bool
 ) -> int:
     from tempfile import TemporaryDirectory
 
@@ -163,7 +163,7 @@ def _plan_on_spark(
             path = csv_to_parquet(spark, path, Path(folder) / "membership")
         elif path.lower().endswith(".toml"):
             raise InputError(f"{path}: on Spark a membership is Parquet or CSV")
-        made = plan_tables(spark, path, request, verify=verify)
+        made = plan_tables(spark, path, request)
         if out is not None:
             write_tables(spark, made, path, out)
     figures = {

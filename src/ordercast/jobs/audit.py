@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ordercast.audit import tables
 from ordercast.audit.fold import FOLDED, SPARK_FOLDED, fold_deliveries, fold_sends
-from ordercast.audit.local import read_members, sequences
+from ordercast.audit.kernels import Key, fresh_key
+from ordercast.audit.local import SEQUENCE, read_members
 from ordercast.audit.merge import ShuffledError, check_order
-from ordercast.jobs.pieces import collect, fold_pieces
+from ordercast.jobs.pieces import collect, decoded, fold_pieces, frame_of_pieces, schema_of
 from ordercast.jobs.session import Spark
 from ordercast.types import GroupId, SiteId
 
@@ -18,8 +18,8 @@ from ordercast.types import GroupId, SiteId
 class SparkSource:
     """A run directory anywhere Spark's workers and Arrow can read."""
 
-    def __init__(self, spark: Spark, folder: str) -> None:
-        self.spark, self.folder = spark, folder
+    def __init__(self, spark: Spark, folder: str, key: Key | None = None) -> None:
+        self.spark, self.folder, self._key = spark, folder, key or fresh_key()
         self._deliveries = tables.find(folder, "deliveries", tables.DELIVERIES, tables.OPTIONAL)
         self._sends = tables.find(folder, "sends", tables.SENDS, tables.CONTEXT)
         self.members = read_members(folder)
@@ -30,24 +30,24 @@ class SparkSource:
 
     def fold(self) -> tuple[Any, Any]:
         """Fold both tables; a site's rows that are spread over files in no order are brought together first."""
-        folded = self._on(self._deliveries, fold_deliveries)
+        key = self._key  # the same on all executors, or sums could not be compared
+        folded = self._on(self._deliveries, lambda table: fold_deliveries(table, key))
         try:
             check_order(folded)
         except ShuffledError:
             folded = self._fold_shuffled()
-        return folded, self._on(self._sends, fold_sends)
+        return folded, self._on(self._sends, lambda table: fold_sends(table, key))
 
     def _fold_shuffled(self) -> Any:
         """Sort rows by site and position first: a shuffle of everything, for logs that were never in order."""
-        columns = self._deliveries.columns
-        paths = sorted({piece.path for piece in self._deliveries.pieces})
-        frame = self.spark.sql.read.parquet(*paths).select(*columns)
+        columns, key = self._deliveries.columns, self._key
+        frame = frame_of_pieces(self.spark, self.folder, self._deliveries.pieces, columns, decoded, schema_of(columns))
         frame = frame.repartition("site").sortWithinPartitions("site", "position")
 
         def fold(batches: Iterator[Any]) -> Iterator[Any]:
             for batch in batches:
                 table = pa.Table.from_batches([batch])
-                yield from fold_deliveries(tables.tidy(table, columns)).to_batches()
+                yield from fold_deliveries(tables.tidy(table, columns), key).to_batches()
 
         return collect(frame.mapInArrow(fold, SPARK_FOLDED)).cast(FOLDED)
 
@@ -61,15 +61,12 @@ class SparkSource:
         return tables.tidy(self._on(self._sends, work), self._sends.columns)
 
     def sequences(self, sites: Iterable[SiteId]) -> Any:
-        """Return site, position and the hash of each message."""
+        """Return site, position and message of every delivery."""
         only = _only("site", sites)
-        return self._on(self._deliveries, lambda table: sequences(only(table)))
+        found = self._on(self._deliveries, lambda table: only(table).select(SEQUENCE))
+        return tables.tidy(found, {name: self._deliveries.columns[name] for name in SEQUENCE})
 
 
 def _only(name: str, values: Iterable[str]) -> Callable[[Any], Any]:
-    wanted = pa.array(sorted(values), pa.string())
-
-    def work(table: Any) -> Any:
-        return table.filter(pc.is_in(table.column(name).cast(pa.string()), value_set=wanted))
-
-    return work
+    wanted = sorted(values)
+    return lambda table: tables.among(table, name, wanted)
