@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from ordercast.audit import kernels, plain
+from ordercast.audit import destinations, kernels, plain
 from ordercast.audit.kernels import Hashes, Ints, Strings
 from ordercast.errors import InputError
 
@@ -25,9 +25,10 @@ PIECE_ROWS = 500_000  # joining row groups costs a copy; a piece, a few millisec
 PLAIN_ROWS = 1_000_000  # up to here arrays are as good as compiled loops, which take a second to load
 TEXT, WHOLE, BINARY, NUMBER = "string", "whole number", "binary", "number"
 MANY = "strings, few of them the same"
-DELIVERIES = {"site": TEXT, "position": WHOLE, "msg_id": TEXT, "group": TEXT, "source": TEXT, "source_seq": WHOLE}
+GROUPS, LISTS = "string or list of strings", "list of strings"
+DELIVERIES = {"site": TEXT, "position": WHOLE, "msg_id": TEXT, "group": GROUPS, "source": TEXT, "source_seq": WHOLE}
 OPTIONAL = {"epoch": WHOLE, "order_class": TEXT, "stamp": BINARY, "prev_stamp": BINARY}
-SENDS = {"msg_id": TEXT, "group": TEXT, "source": TEXT, "source_seq": WHOLE}
+SENDS = {"msg_id": TEXT, "group": GROUPS, "source": TEXT, "source_seq": WHOLE}
 CONTEXT = {"after": WHOLE}
 MEMBERSHIP = {"site": TEXT, "group": TEXT}
 NAMES = ("site", "group", "source", "order_class")
@@ -144,9 +145,10 @@ def _columns(path: str, schema: Any, required: Mapping[str, str], optional: Mapp
                 there = ", ".join(schema.names)[:200] or "none"
                 raise InputError(f"{path}: column {column!r} is missing (columns: {there})")
             continue
-        if _kind(schema.field(column).type) != kind:
+        there = _kind(schema.field(column).type)
+        if there != kind and not (kind == GROUPS and there in (TEXT, LISTS)):
             raise InputError(f"{path}: column {column!r} holds {schema.field(column).type}, not a {kind}")
-        found[column] = kind
+        found[column] = LISTS if there == LISTS else kind
     return found
 
 
@@ -159,6 +161,8 @@ def _kind(kind: Any) -> str:
         return WHOLE
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return BINARY
+    if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _kind(kind.value_type) == TEXT:
+        return LISTS
     return NUMBER if pa.types.is_floating(kind) else str(kind)
 
 
@@ -175,7 +179,7 @@ def _pieces(path: str, meta: Any) -> Iterator[Piece]:
 
 def read(system: Any, piece: Piece, columns: Mapping[str, str], *, threads: bool = False) -> Any:
     """Read a piece as an Arrow table: names as dictionaries; nulls and negative positions are refused by row."""
-    names = [column for column, kind in columns.items() if column in NAMES and kind != MANY]
+    names = [column for column, kind in columns.items() if column in NAMES and kind not in (MANY, LISTS)]
     try:
         with system.open_input_file(piece.path) as file:
             source = pq.ParquetFile(file, read_dictionary=names)
@@ -203,6 +207,10 @@ def tidy(table: Any, columns: Mapping[str, str]) -> Any:
 
 
 def _tidied(column: Any, name: str, kind: str) -> Any:
+    if kind == LISTS:
+        return destinations.of_lists(one(column))
+    if kind == GROUPS:
+        return destinations.of_texts(_tidied(column, name, TEXT))
     if name in NAMES and kind != MANY:
         if not pa.types.is_dictionary(column.type):
             column = column.cast(pa.string()).dictionary_encode()
@@ -261,6 +269,12 @@ def plainly(rows: int) -> bool:
     if "numba" in sys.modules:
         return False
     return rows <= PLAIN_ROWS or importlib.util.find_spec("numba") is None
+
+
+def choose_loops(rows: int) -> None:
+    """Load the compiler when a log of so many rows is worth it: by the whole, for its pieces never are."""
+    if not plainly(rows):
+        import numba  # noqa: F401 - makes `plainly` say no from here on
 
 
 def hashes(column: Any) -> Hashes:
