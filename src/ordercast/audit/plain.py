@@ -174,7 +174,7 @@ def _keys(offsets: Ints | Longs, data: Bytes, wide: int) -> NDArray[np.bytes_]:
     begin, size = offsets[:-1], np.diff(offsets)
     key = np.zeros((len(begin), wide + 4), np.uint8)
     if len(begin) and bool((size == wide).all()):
-        key[:, :wide] = data[begin[0] : begin[0] + wide * len(begin)].reshape(-1, wide)
+        key[:, :wide] = data[begin[0] : begin[0] + wide * len(begin)].reshape(len(begin), wide)
     else:
         longer = np.arange(len(begin))
         for at in range(wide):

@@ -157,4 +157,7 @@ def rows_of(table: Any) -> dict[SiteId, list[Row]]:
 
 def firsts(log: Iterable[Row]) -> list[Row]:
     """Return the first delivery of each message."""
-    return list({row.msg_id: row for row in reversed(list(log))}.values())[::-1]
+    found: dict[str, Row] = {}
+    for row in log:
+        found.setdefault(row.msg_id, row)
+    return list(found.values())
