@@ -225,7 +225,7 @@ class Naive:
 
     def lies(self) -> set[tuple[str, str]]:
         """Return the deliveries whose previous stamp is not the one before in their class, where that is known."""
-        found = set()
+        found: set[tuple[str, str]] = set()
         if not self.run.has_prev:
             return found
         for site, log in self.logs.items():
@@ -361,7 +361,7 @@ class Naive:
             case "two epochs" | "two stamps" | "two classes":
                 what = {"epochs": "epoch", "stamps": "stamp", "classes": "order_class"}[name]
                 told = self.told(what)[msg_id]
-                return told[sites[0]] != told[sites[1]]
+                return bool(told[sites[0]] != told[sites[1]])
         raise AssertionError(f"{name}: what is {kind!r}?")
 
     def _are_apart(self, kind: str, example: dict[str, Any]) -> bool:

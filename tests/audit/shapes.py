@@ -35,9 +35,9 @@ def make_run(seed: int) -> Run:
     _place(chance, run, logs)
     if not run.has_epoch:
         run.deliveries = [replace(row, epoch=0) for row in run.deliveries]
-    for fault in chance.choices(PLACED_FAULTS, k=chance.choice([0, 0, 0, 1])):
-        run.deliveries = fault(chance, run.deliveries)
-        run.notes.append(fault.__name__)
+    for placed in chance.choices(PLACED_FAULTS, k=chance.choice([0, 0, 0, 1])):
+        run.deliveries = placed(chance, run.deliveries)
+        run.notes.append(placed.__name__)
     if not run.deliveries:
         return make_run(seed + 1_000_003)
     return run

@@ -139,6 +139,14 @@ class _Site:
     def _creation(self, row: Row) -> Send | None:
         """Judge one delivery; returns how it was sent, as far as it is known to be."""
         sent = self.sends.get(row)
+        if (
+            sent is not None
+            and sent.source_seq == row.source_seq
+            and sent.source == row.source
+            and sent.group == row.group
+            and row.site in self.members.of(row.group)
+        ):
+            return sent
         here: dict[str, Any] = {"sites": [row.site], "messages": [row.msg_id]}
         found = self.found["creation"]
         itself = Send(row.msg_id, row.group, row.source, row.source_seq, 0)
@@ -197,6 +205,11 @@ def _judge_told(logs: Mapping[SiteId, list[Row]], sends: Sends, found: Mapping[s
     for site, log in logs.items():
         for row in firsts(log):
             other = given.setdefault(row.msg_id, row)
+            sent = sends.one.get(row.msg_id)
+            mixed |= sent is not None and sent.group != row.group
+            if _same(other, row):
+                continue
+            mixed |= other.group != row.group or other.order_class != row.order_class
             facts: dict[str, Any] = {"sites": [other.site, site], "messages": [row.msg_id]}
             pair = [other.shown(), row.shown()]
             if other.epoch != row.epoch:
@@ -208,10 +221,12 @@ def _judge_told(logs: Mapping[SiteId, list[Row]], sends: Sends, found: Mapping[s
             if stamped and other.order_class != row.order_class:
                 says = f"{row.msg_id} is in class {other.order_class} at {other.site}, in {row.order_class} at {site}"
                 found["classes"].add(says, "two classes", pair, **facts)
-            sent = sends.one.get(row.msg_id)
-            mixed |= other.group != row.group or other.order_class != row.order_class
-            mixed |= sent is not None and sent.group != row.group
     return mixed
+
+
+def _same(one: Row, other: Row) -> bool:
+    told = one.epoch == other.epoch and one.stamp == other.stamp
+    return told and one.order_class == other.order_class and one.group == other.group
 
 
 def _judge_growth(site: SiteId, log: Sequence[Row], found: Finding) -> None:
