@@ -36,6 +36,7 @@ class Membership:
         """Build from plain collections; members are sets here, so a repeated one is one."""
         members = {group: sorted(set(sites)) for group, sites in sorted(groups.items())}
         for group, sites_of_group in members.items():
+            check_group("", group)
             if not sites_of_group:
                 raise InputError(f"group {group!r} has no members")
         sites = sorted({site for of_group in members.values() for site in of_group})
@@ -80,6 +81,12 @@ class Membership:
     def as_dict(self) -> dict[GroupId, list[SiteId]]:
         """Return group name -> member names, both sorted."""
         return {name: [self.sites[s] for s in self.members(g)] for g, name in enumerate(self.groups)}
+
+
+def check_group(where: str, group: GroupId) -> None:
+    """Refuse a group whose name has a `+`: that is how logs and commands join the groups of one message."""
+    if "+" in group:
+        raise InputError(f"{where}group {group!r}: a name must not have a '+', which joins the groups of one message")
 
 
 def existing(path: str | Path) -> Path:
@@ -172,6 +179,7 @@ def _toml_groups(path: Path) -> dict[GroupId, list[SiteId]]:
         where = f"{path}: group {group!r}"
         if not group:
             raise InputError(f"{path}: a group has an empty name")
+        check_group(f"{path}: ", group)
         if not isinstance(members, list):
             hint = " (a name with a dot needs quotes)" if isinstance(members, dict) else ""
             raise InputError(f"{where}: members must be a list of strings, not {members!r}{hint}")
@@ -301,6 +309,8 @@ def _from_codes(
     if not sites[0] or not groups[0]:
         name, codes = ("site", site) if not sites[0] else ("group", group)
         raise InputError(f"{path}: row {int(np.argmax(codes == 0)) + 1}: {name} has an empty name")
+    for name in groups:
+        check_group(f"{path}: ", name)
     key = group.astype(np.int64)
     key *= len(sites)
     key += site

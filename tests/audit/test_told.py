@@ -368,9 +368,10 @@ def test_a_null_previous_stamp_is_judged_alike_in_one_piece_and_in_two() -> None
         "stamp": [b"1", b"2", b"3", b"4"], "prev_stamp": [None, b"1", None, b"3"],
     }  # fmt: skip
     table = tables.tidy(pa.table(rows), columns)
-    pieces = [fold_deliveries(tables.tidy(table.slice(at, 2), columns)) for at in (0, 2)]
+    key = kernels.fresh_key()
+    pieces = [fold_deliveries(tables.tidy(table.slice(at, 2), columns), key) for at in (0, 2)]
 
-    assert merge(fold_deliveries(table)).stamps == merge(pa.concat_tables(pieces)).stamps == {"p"}
+    assert merge(fold_deliveries(table, key)).stamps == merge(pa.concat_tables(pieces)).stamps == {"p"}
 
 
 def test_loops_are_chosen_by_the_whole_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

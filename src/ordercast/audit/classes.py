@@ -51,11 +51,13 @@ def _apart(
     """Return two destinations of different classes from each set that must be in one."""
     from ordercast.planning.classes import classes as required
 
-    used = {group: sorted(own) for group, own in sites.items() if own and group in classes}
+    used = sorted(group for group, own in sites.items() if own and group in classes)
     if not used:
         return []
     found = []
-    for together in required(Membership.of(used), rule):
+    numbered = {f"{number:09d}": sites[group] for number, group in enumerate(used)}  # a group's name has no +
+    for numbers in required(Membership.of(numbered), rule):
+        together = [used[int(number)] for number in numbers]
         names = sorted({min(classes[group]) for group in together})
         if len(names) > 1:
             one, other = (min(g for g in together if min(classes[g]) == name) for name in names[:2])

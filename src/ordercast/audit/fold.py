@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ordercast.audit import kernels, plain
 from ordercast.audit.destinations import groups_of
-from ordercast.audit.kernels import MIX_1, MIX_2, Hashes, Ints, Longs
+from ordercast.audit.kernels import MIX_1, MIX_2, Hashes, Ints, Key, Longs
 from ordercast.audit.tables import codes, hashes, hashes_of, laid_out, plainly
 
 # One schema for all kinds of rows, because that is how they leave an executor. `kind`: set (site, destination, source),
@@ -83,11 +83,11 @@ def _paired(one: Ints, ones: int, other: Ints, others: int) -> tuple[Ints, Ints,
     return pair.astype(np.int32), (found // others).astype(np.int32), (found % others).astype(np.int32)
 
 
-def _headers(group_names: list[str], of_pair: Ints, source_names: list[str], source_of_pair: Ints) -> Hashes:
-    return hashes_of(group_names)[of_pair] * MIX_1 ^ hashes_of(source_names)[source_of_pair]
+def _headers(group_names: list[str], of_pair: Ints, source_names: list[str], source_of_pair: Ints, key: Key) -> Hashes:
+    return hashes_of(group_names, key)[of_pair] * MIX_1 ^ hashes_of(source_names, key)[source_of_pair]
 
 
-def fold_sends(table: Any) -> Any:
+def fold_sends(table: Any, key: Key) -> Any:
     """Fold what was sent: count, sums and the highest number per (destination, source)."""
     if not len(table):
         return FOLDED.empty_table()
@@ -96,10 +96,10 @@ def fold_sends(table: Any) -> Any:
     pair, of_group, of_source = _paired(group, len(groups), source, len(sources))
     seq = table.column("source_seq").to_numpy()
     rows = np.arange(len(table))
-    header = _headers(groups, of_group, sources, of_source)
+    header = _headers(groups, of_group, sources, of_source, key)
     empty = np.empty(0, np.uint64)
     n, x1, x2, *_ = _loops(len(table)).fold_sets(
-        rows, pair, len(of_group), header, hashes(table.column("msg_id")), seq, seq, empty
+        rows, pair, len(of_group), header, hashes(table.column("msg_id"), key), seq, seq, empty
     )
     by_pair = np.argsort(pair, kind="stable")
     highest = np.maximum.reduceat(seq[by_pair], np.concatenate([[0], np.cumsum(n)[:-1]]))
@@ -107,7 +107,7 @@ def fold_sends(table: Any) -> Any:
     return _folded("send", len(n), **names, n=n, x1=x1, x2=x2, last=highest)
 
 
-def fold_deliveries(table: Any) -> Any:
+def fold_deliveries(table: Any, key: Key) -> Any:
     """Fold what was delivered, all kinds of rows in one table."""
     if not len(table):
         return FOLDED.empty_table()
@@ -118,12 +118,12 @@ def fold_deliveries(table: Any) -> Any:
     seq = table.column("source_seq").to_numpy()
     names = table.column_names
     order = in_order(site, position, len(sites))
-    message = hashes(table.column("msg_id"))
+    message = hashes(table.column("msg_id"), key)
     at_group, of_site, of_group = _paired(site, len(sites), group, len(groups))
     pair, of_at_group, of_source = _paired(at_group, len(of_site), source, len(sources))
-    header = _headers(groups, of_group[of_at_group], sources, of_source)
+    header = _headers(groups, of_group[of_at_group], sources, of_source, key)
     n, x1, x2, xs, first, last, bad, at, p0 = _loops(len(table)).fold_sets(
-        order, pair, len(of_source), header, message, seq, position, _told(table)
+        order, pair, len(of_source), header, message, seq, position, _told(table, key)
     )
     columns: dict[str, Any] = {
         "site": [sites[of_site[p]] for p in of_at_group],
@@ -144,13 +144,13 @@ def fold_deliveries(table: Any) -> Any:
     return pa.concat_tables(parts)
 
 
-def _told(table: Any) -> Hashes:
+def _told(table: Any, key: Key) -> Hashes:
     """Return a number per row of what must be the same wherever a message is delivered: stamp, class and epoch."""
     names = table.column_names
     told = np.zeros(len(table) if "epoch" in names or "stamp" in names else 0, np.uint64)
     if "stamp" in names and "order_class" in names:
         order_class, classes = codes(table, "order_class")
-        told += hashes(table.column("stamp")) ^ (hashes_of(classes) * MIX_1)[order_class]
+        told += hashes(table.column("stamp"), key) ^ (hashes_of(classes, key) * MIX_1)[order_class]
     if "epoch" in names:
         told += table.column("epoch").to_numpy().astype(np.uint64) * MIX_2
     return told

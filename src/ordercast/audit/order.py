@@ -1,26 +1,25 @@
 """Order without a certificate: the union of all logs, its cycles, the sites that disagree, and the shortest cycle.
 
 Sites with the same groups and the same sequence are judged once. Nothing is assumed of epochs: all edges are looked at.
-Messages go by their hashes; where hashes collide, by their names.
+Messages are numbered by their names, never by hashes.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from ordercast.audit import kernels
 from ordercast.audit.destinations import Destination
 from ordercast.audit.kernels import Hashes, Ints, Longs
 from ordercast.audit.merge import Merged
 from ordercast.audit.rows import Finding, Row, Source, step, tuples
-from ordercast.audit.tables import hashes, one
+from ordercast.audit.tables import among, numbered_logs
 from ordercast.types import SiteId
 from ordercast.verify.rings import shortest_ring
 
 Cycle = list[tuple[int, SiteId, int]]
-"""Steps: at this site, this message before that one; messages by their hash."""
+"""Steps: at this site, this message before that one; messages by their number."""
 Pair = tuple[SiteId, SiteId, int, int]
 """Two sites, and two messages that the first delivers in this order and the second in the other."""
 COMPARE_AT_MOST = 4_000_000_000  # places that are compared between pairs of sites
@@ -116,7 +115,7 @@ def _first_of_each(log: Any) -> Any:
 
 def judge_order(source: Source, merged: Merged, total: Finding, acyclic: Finding, *, collide: bool) -> list[str]:
     """Judge all edges; returns what is to be noted."""
-    knots, rows = _knots(source, merged, collide=collide)
+    knots, names = _knots(source, merged, collide=collide)
     if not knots.count:
         return []
     pairs, pair, compared = knots.disagreements()
@@ -127,11 +126,8 @@ def judge_order(source: Source, merged: Merged, total: Finding, acyclic: Finding
         cycle = [(first, one, then), (then, other, first)]
     else:
         cycle, surely = knots.shortest_cycle()
-    named = {message for a, _, b in cycle for message in (a, b)}
-    at = rows.first_deliveries({site for _, site, _ in cycle}, named)
-    if not collide and len({(a, at[site, a].msg_id) for m, site, n in cycle for a in (m, n)}) > len(named):
-        return judge_order(source, merged, total, acyclic, collide=True)  # one hash, two names
-    steps = [(at[site, a], at[site, b]) for a, site, b in cycle]
+    at = _first_deliveries(source, {site for _, site, _ in cycle}, {names[a] for a, _, _ in cycle})
+    steps = [(at[site, names[a]], at[site, names[b]]) for a, site, b in cycle]
     facts: dict[str, Any] = {"steps": [step(a.site, a.msg_id, b.msg_id) for a, b in steps]}
     shown = [row.shown() for step in steps for row in step]
     acyclic.add(_told(steps), "cycle", shown, many=knots.count, **facts)
@@ -156,54 +152,29 @@ def _told(steps: Sequence[tuple[Row, Row]]) -> str:
     return f"{ring}: {'; '.join([*words[:TOLD_ENDS], left_out, *words[-TOLD_ENDS:]])}"
 
 
-class _Rows:
-    """The rows behind hashes."""
+def _knots(source: Source, merged: Merged, *, collide: bool) -> tuple[Knots, list[str]]:
+    """Search among one site of each kind: same groups, same sequence; also returns what messages are called.
 
-    def __init__(self, source: Source, table: Any = None, coded: Hashes | None = None) -> None:
-        self._source, self._table, self._coded = source, table, coded
-
-    def first_deliveries(self, sites: set[SiteId], named: set[int]) -> dict[tuple[SiteId, int], Row]:
-        """Return the first delivery of each of these messages at each of these sites."""
-        table, coded = self._table, self._coded
-        if coded is None:
-            table = self._source.logs(sites)
-            coded = hashes(table.column("msg_id"))
-        found: dict[tuple[SiteId, int], Row] = {}
-        at = np.flatnonzero(np.isin(coded, np.array(sorted(named), np.uint64)))
-        for made, message in zip(tuples(Row, table.take(at), {"epoch": 0}), coded[at].tolist(), strict=True):
-            kept = found.setdefault((made.site, message), made)
-            if made.position < kept.position:
-                found[made.site, message] = made
-        return found
-
-
-def _knots(source: Source, merged: Merged, *, collide: bool) -> tuple[Knots, _Rows]:
-    """Search among one site of each kind: same groups, same sequence; where hashes collide, among all, by names."""
-    if collide:
-        table = source.logs(merged.sites)
-        coded = one(table.column("msg_id")).dictionary_encode().indices.to_numpy().astype(np.uint64)
-        return Knots(_split(table, coded), {}), _Rows(source, table, coded)
+    Where hashes of names collide, equal sums do not say that sequences are the same, and every site is a kind.
+    """
     groups_of: dict[SiteId, set[Destination]] = {}
     for site, group in merged.sets:
         groups_of.setdefault(site, set()).add(group)
     kinds: dict[Any, SiteId] = {}
     many: dict[SiteId, int] = {}
     for site in sorted(merged.sites):
-        first = kinds.setdefault((frozenset(groups_of[site]), merged.sites[site]), site)
+        kind = site if collide else (frozenset(groups_of[site]), merged.sites[site])
+        first = kinds.setdefault(kind, site)
         many[first] = many.get(first, 0) + 1
-    table = source.sequences(kinds.values())
-    return Knots(_split(table, table.column("hash").to_numpy().view(np.uint64)), many), _Rows(source)
+    logs, names = numbered_logs(source.sequences(kinds.values()))
+    return Knots(logs, many), names
 
 
-def _split(table: Any, coded: Hashes) -> dict[SiteId, tuple[Longs, Hashes]]:
-    """Return positions and messages of each site."""
-    site = one(table.column("site").cast(pa.string())).dictionary_encode()
-    number, names = site.indices.to_numpy(), site.dictionary.to_pylist()
-    order = np.argsort(number, kind="stable")
-    position, coded = table.column("position").to_numpy()[order], coded[order]
-    ends = np.cumsum(np.bincount(number, minlength=len(names)))
-    return {
-        name: (position[begin:end], coded[begin:end])
-        for name, begin, end in zip(names, [0, *ends[:-1].tolist()], ends.tolist(), strict=True)
-        if end > begin
-    }
+def _first_deliveries(source: Source, sites: set[SiteId], named: set[str]) -> dict[tuple[SiteId, str], Row]:
+    """Return the first delivery of each of these messages at each of these sites."""
+    found: dict[tuple[SiteId, str], Row] = {}
+    for made in tuples(Row, among(source.logs(sites), "msg_id", named), {"epoch": 0}):
+        kept = found.setdefault((made.site, made.msg_id), made)
+        if made.position < kept.position:
+            found[made.site, made.msg_id] = made
+    return found

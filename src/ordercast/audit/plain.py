@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordercast.audit.kernels import (
-    BASE,
     BITS_8,
     HALF,
+    LONG,
+    LOW,
     MIX_1,
     MIX_2,
     NOWHERE,
@@ -18,6 +19,7 @@ from ordercast.audit.kernels import (
     Bytes,
     Hashes,
     Ints,
+    Key,
     Longs,
     Strings,
 )
@@ -30,30 +32,34 @@ def mix(h: Hashes) -> Hashes:
     return h ^ (h >> SHIFT)
 
 
-def absorb(h: Hashes, word: Hashes) -> Hashes:
-    """Take eight bytes into each hash."""
-    h = (h ^ word) * MIX_1
-    return h ^ (h >> HALF)
+def absorb(word: Hashes, key: np.uint64 | Hashes) -> Hashes:
+    """Return what eight bytes add to each sum."""
+    return ((word + key) & LOW) * (((word >> HALF) + (key >> HALF)) & LOW)
 
 
-def hash_bytes(strings: Strings) -> Hashes:
+def hash_bytes(strings: Strings, key: Key) -> Hashes:
     """Hash each string: its length, eight bytes at a time, the last eight; a short one as one number."""
     offsets, data, words = strings
     begin, end, size = offsets[:-1], offsets[1:], np.diff(offsets)
-    h = BASE ^ size.astype(np.uint64) * PRIME
-    long, rest = np.flatnonzero(size >= 8), np.flatnonzero(size < 8)
-    longer = long
-    for at in range(0, int(size.max(initial=0)) - 8, 8):
+    one, other = size.astype(np.uint64) * PRIME, np.zeros(len(size), np.uint64)
+    word = np.zeros(len(size), np.uint64)
+    long = longer = np.flatnonzero((size >= 8) & (size <= LONG))
+    word[long] = words[end[long] - 8]
+    for at in range(0, int(size[long].max(initial=0)) - 8, 8):
         longer = longer[size[longer] > at + 8]
-        h[longer] = absorb(h[longer], words[begin[longer] + at])
-    h[long] = absorb(h[long], words[end[long] - 8])
-    short = np.zeros(len(h), np.uint64)
-    more = rest
+        here = words[begin[longer] + at]
+        one[longer] += absorb(here, key.words[at // 4])
+        other[longer] += absorb(here, key.words[at // 4 + 1])
+    more = np.flatnonzero(size < 8)
     for at in range(7):
         more = more[size[more] > at]
-        short[more] = short[more] << BITS_8 | data[begin[more] + at]
-    h[rest] = absorb(h[rest], short[rest])
-    return mix(h)
+        word[more] = word[more] << BITS_8 | data[begin[more] + at]
+    last = np.clip((size - 1) // 8, 0, LONG // 8 - 1) * 2  # the place of the last word
+    one += absorb(word, key.words[last])
+    other += absorb(word, key.words[last + 1])
+    found = mix(mix(one) + other) & key.kept
+    found[size > LONG] = 0
+    return found
 
 
 def dense(one: Ints, ones: int, other: Ints, others: int) -> tuple[Ints, Ints, Ints]:

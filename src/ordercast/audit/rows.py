@@ -37,12 +37,12 @@ class Source(Protocol):
         """Return the sends of these messages."""
         ...
 
-    def sends_alike(self) -> Any:
-        """Return the sends whose ids have one hash: of one id, or of ids that collide."""
+    def sends_alike(self) -> tuple[Any, int]:
+        """Return the sends whose ids have the hash of another, and how many such hashes there are."""
         ...
 
     def sequences(self, sites: Iterable[SiteId]) -> Any:
-        """Return site, position and the hash of each message."""
+        """Return site, position and message of every delivery."""
         ...
 
 

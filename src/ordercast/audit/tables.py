@@ -5,11 +5,13 @@ small numbers; messages and stamps stay bytes laid end to end.
 """
 
 import ctypes
+import hashlib
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from ordercast.audit import destinations, kernels, plain
-from ordercast.audit.kernels import Hashes, Ints, Strings
+from ordercast.audit.kernels import LONG, Hashes, Ints, Key, Longs, Strings
 from ordercast.errors import InputError
 
 PIECE_ROWS = 500_000  # joining row groups costs a copy; a piece, a few milliseconds
@@ -250,6 +252,36 @@ def listed(column: Any) -> list[Any]:
     return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
 
 
+def among(table: Any, name: str, values: Iterable[str]) -> Any:
+    """Return the rows whose name is one of these."""
+    import pyarrow.compute as pc
+
+    wanted = pa.array(sorted(values), pa.string())
+    column = one(table.column(name))
+    if pa.types.is_dictionary(column.type):
+        known = pc.is_in(column.dictionary.cast(pa.string()), value_set=wanted).to_numpy(zero_copy_only=False)
+        return table.filter(pa.array(known[column.indices.to_numpy(zero_copy_only=False)]))
+    return table.filter(pc.is_in(column, value_set=wanted.cast(column.type)))
+
+
+def numbered_logs(table: Any) -> tuple[dict[str, tuple[Longs, Hashes]], list[str]]:
+    """Return positions and messages of each site, and what the messages are called.
+
+    A message is a number given to its name, which Arrow tells from others byte by byte. Numbers are given site by site
+    in the order of positions, so they are the same wherever the rows come from.
+    """
+    at_site, sites = codes(table, "site")
+    rank = np.argsort(np.argsort(np.array(sites, np.object_)))
+    position = table.column("position").to_numpy()
+    order = np.lexsort((position, rank[at_site]))
+    coded = one(table.column("msg_id")).take(pa.array(order)).dictionary_encode()
+    number = coded.indices.to_numpy().astype(np.uint64)
+    at_site, position = at_site[order], position[order]
+    cuts = [0, *(np.flatnonzero(at_site[1:] != at_site[:-1]) + 1).tolist(), len(at_site)]
+    logs = {sites[at_site[b]]: (position[b:e], number[b:e]) for b, e in pairwise(cuts) if e > b}
+    return logs, coded.dictionary.to_pylist()
+
+
 def laid_out(column: Any) -> Strings:
     """Return a column of strings as arrays; a null is empty."""
     column = one(column)
@@ -271,19 +303,31 @@ def plainly(rows: int) -> bool:
     return rows <= PLAIN_ROWS or importlib.util.find_spec("numba") is None
 
 
+def load_compiler() -> None:
+    """Load the compiler if there is one: from then on the compiled loops are taken."""
+    with suppress(ImportError):
+        import numba  # noqa: F401
+
+
 def choose_loops(rows: int) -> None:
     """Load the compiler when a log of so many rows is worth it: by the whole, for its pieces never are."""
     if not plainly(rows):
-        import numba  # noqa: F401 - makes `plainly` say no from here on
+        load_compiler()
 
 
-def hashes(column: Any) -> Hashes:
-    """Hash every string of a column."""
+def hashes(column: Any, key: Key) -> Hashes:
+    """Hash every string of a column; one that is very long by a library, or it would hold up all others."""
     loops: Any = plain if plainly(len(column)) else kernels
-    found: Hashes = loops.hash_bytes(laid_out(column))
+    strings = laid_out(column)
+    found: Hashes = loops.hash_bytes(strings, key)
+    secret = key.words[:8].tobytes()
+    for row in np.flatnonzero(np.diff(strings.offsets) > LONG).tolist():
+        text = strings.data[strings.offsets[row] : strings.offsets[row + 1]]
+        digest = hashlib.blake2b(text.data, digest_size=8, key=secret).digest()
+        found[row] = np.uint64(int.from_bytes(digest, "little")) & key.kept
     return found
 
 
-def hashes_of(names: Sequence[str]) -> Hashes:
+def hashes_of(names: Sequence[str], key: Key) -> Hashes:
     """Hash names."""
-    return hashes(pa.array(names, pa.string()))
+    return hashes(pa.array(names, pa.string()), key)

@@ -15,7 +15,6 @@ from ordercast.audit.look import Looked, look_at
 from ordercast.audit.merge import Merged, MergedSends, Sums, merge, merge_sends
 from ordercast.audit.order import judge_order
 from ordercast.audit.rows import Finding, Send, Source, tuples
-from ordercast.audit.tables import hashes
 from ordercast.errors import InputError
 from ordercast.types import ClassRule, SiteId
 
@@ -120,13 +119,10 @@ def audit(source: Source, level: str, *, running: bool = False) -> Verdict:
 
 def _judge_ids(source: Source, found: Finding) -> tuple[set[Destination], bool]:
     """An id names one message; returns the destinations of those that do not, and whether hashes of ids collide."""
-    alike = source.sends_alike()
+    alike, hashes = source.sends_alike()
     by_id: dict[str, list[Send]] = {}
-    by_hash: dict[int, str] = {}
-    collide = False
-    for sent, hashed in zip(tuples(Send, alike, {"after": 0}), hashes(alike.column("msg_id")).tolist(), strict=True):
+    for sent in tuples(Send, alike, {"after": 0}):
         by_id.setdefault(sent.msg_id, []).append(sent)
-        collide |= by_hash.setdefault(hashed, sent.msg_id) != sent.msg_id
     groups: set[Destination] = set()
     for msg_id, every in sorted(by_id.items()):
         if len(every) > 1:
@@ -135,7 +131,7 @@ def _judge_ids(source: Source, found: Finding) -> tuple[set[Destination], bool]:
             shown = [one.shown(one.source), other.shown(other.source)]
             found.add(says, "two sends", shown, many=len(every) - 1, sites=[], messages=[msg_id])
             groups |= {sent.group for sent in every}
-    return groups, collide
+    return groups, len(by_id) > hashes
 
 
 def _odd_sites(merged: Merged, sent: MergedSends, members: Members) -> set[SiteId]:

@@ -46,7 +46,6 @@ def plan(
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     picture: Path | None = None,
     out: str | None = None,
-    verify: Annotated[bool, Flag] = False,
     master: str | None = None,
     conf: list[str] | None = None,
 ) -> int:
@@ -84,8 +83,6 @@ def plan(
         Draw the plan to this .svg, .png or .pdf file.
     out
         On Spark: write the tables routes/, groups/ and cost/ to this folder.
-    verify
-        On Spark: check the meta-groups against the rows, exactly.
     master
         Plan on Spark: local[*], or the address of a cluster. Tables of more than 20 million rows are planned there
         anyway.
@@ -114,7 +111,7 @@ def plan(
         seed=seed,
     )
     if members is None:
-        return _plan_on_spark(membership, request, out, verify, master, conf or [], as_json)
+        return _plan_on_spark(membership, request, out, master, conf or [], as_json)
     if compare:
         return _compare(members, request, as_json)
     with progress_bar("searching", request) as progress:
@@ -147,7 +144,7 @@ def _is_large(path: str) -> bool:
 
 
 def _plan_on_spark(
-    path: str, request: Request, out: str | None, verify: bool, master: str | None, conf: list[str], as_json: bool
+    path: str, request: Request, out: str | None, master: str | None, conf: list[str], as_json: bool
 ) -> int:
     from tempfile import TemporaryDirectory
 
@@ -159,7 +156,7 @@ def _plan_on_spark(
             path = csv_to_parquet(spark, path, Path(folder) / "membership")
         elif path.lower().endswith(".toml"):
             raise InputError(f"{path}: on Spark a membership is Parquet or CSV")
-        made = plan_tables(spark, path, request, verify=verify)
+        made = plan_tables(spark, path, request)
         if out is not None:
             write_tables(spark, made, path, out)
     figures = {
