@@ -71,3 +71,14 @@ def test_errata_that_are_cited_are_listed() -> None:
         if path.suffix in (".py", ".md", ".txt"):
             for cited in re.findall(r"[Ee]rrata (\d+(?:(?:, | and )\d+)*)", path.read_text("utf-8")):
                 assert {int(n) for n in re.findall(r"\d+", cited)} <= set(listed), f"{path} cites {cited}"
+
+
+def test_every_file_the_readme_names_is_in_the_repo() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    named = re.findall(r"[\w./-]+\.(?:toml|py|md|svg)\b", text)
+
+    assert (
+        named and [name for name in named if not (ROOT / name).exists() and not (ROOT / "docs" / name).exists()] == []
+    )
+    (configuration,) = blocks("README.md", "toml")
+    assert (ROOT / "examples" / "cluster.toml").read_text("utf-8") == configuration
