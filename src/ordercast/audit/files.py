@@ -3,6 +3,7 @@
 Everything here is about one file; `audit.tables` knows what a table needs.
 """
 
+from contextlib import suppress
 from itertools import accumulate
 from typing import Any
 from urllib.parse import unquote
@@ -63,6 +64,27 @@ def checked(path: str, name: str, column: Any, *, first: int, text: bool, may_be
         row = int(np.argmax(column.to_numpy() > MOST))
         raise InputError(f"{path}: row {first + row}: {name} {column[row].as_py()} is above 2^63 - 1")
     return column
+
+
+def check_lists(path: str, name: str, column: Any, *, first: int) -> None:
+    """Refuse lists that are empty, or have something in them that is null, empty or not UTF-8."""
+    for chunk, begin in zip(column.chunks, accumulate(map(len, column.chunks), initial=first), strict=False):
+        many = chunk.value_lengths().to_numpy(zero_copy_only=False)
+        if not many.all():
+            raise InputError(f"{path}: row {begin + int(np.argmin(many != 0))}: {name} is an empty list")
+        inside = chunk.flatten()
+        if pa.types.is_dictionary(inside.type):
+            inside = inside.cast(inside.type.value_type)
+        values = inside.cast(pa.large_binary())
+        bad = pc.or_kleene(pc.is_null(values), pc.equal(pc.binary_length(values), 0)).to_numpy(zero_copy_only=False)
+        with suppress(pa.ArrowInvalid):
+            inside.validate(full=True)
+            if not bad.any():
+                continue
+        texts = values.to_pylist()
+        at = next(index for index, value in enumerate(texts) if not value or not _is_text(value))
+        row = begin + int(np.searchsorted(np.cumsum(many), at, side="right"))
+        raise InputError(f"{path}: row {row}: {name} has a name that is null, empty or not UTF-8 text")
 
 
 def _check_text(path: str, name: str, column: Any, first: int) -> None:

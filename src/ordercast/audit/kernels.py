@@ -1,7 +1,7 @@
 """The loops that run over every delivery, compiled: hashing of names, the fold, and the search for cycles.
 
-Sets of messages are compared by count and by two 64-bit xor sums of their hashes: equal sets always agree, different
-ones by accident once in 2^64, whatever their names are: the key of the hash is drawn anew for each audit. Nothing else
+Sets of messages are compared by count and by two 64-bit sums of their hashes: equal sets always agree, different ones
+by accident once in 2^64, whatever their names are: the key of the hash is drawn anew for each audit. Nothing else
 rests on hashes: order is judged by stamps, byte by byte, or by names.
 """
 
@@ -137,22 +137,25 @@ def is_sorted(site: Ints, position: Longs, sites: int) -> bool:
 
 @kernel
 def fold_sets(
-    order: Longs, pair: Ints, pairs: int, header: Hashes, message: Hashes, seq: Longs, position: Longs, stamped: Hashes
+    order: Longs, pair: Ints, pairs: int, header: Hashes, message: Hashes, seq: Longs, position: Longs, told: Hashes
 ) -> tuple[Longs, Hashes, Hashes, Hashes, Longs, Longs, Longs, Longs, Longs]:
-    """Per (site, group and source): count, xor sums without and with stamps, numbers at both ends, fifo breaks."""
+    """Per (site, group and source): count, sums without and with what was told, numbers at both ends, fifo breaks.
+
+    Sums add up modulo 2^64: what is there twice counts twice, where xor would take it away.
+    """
     count, bad, at = np.zeros(pairs, np.int64), np.zeros(pairs, np.int64), np.full(pairs, NOWHERE, np.int64)
     x1, x2, xs = np.zeros(pairs, np.uint64), np.zeros(pairs, np.uint64), np.zeros(pairs, np.uint64)
     first, last, p0 = np.zeros(pairs, np.int64), np.zeros(pairs, np.int64), np.zeros(pairs, np.int64)
-    has_stamps = len(stamped) > 0
+    has_told = len(told) > 0
     for k in range(len(order)):
         i = order[k]
         p = pair[i]
         number = np.uint64(seq[i])
         h = mix(message[i] ^ (header[p] + number * MIX_1))
-        x1[p] ^= h
-        x2[p] ^= mix(message[i] + (header[p] ^ number * MIX_2))
-        if has_stamps:
-            xs[p] ^= mix(h ^ stamped[i])
+        x1[p] += h
+        x2[p] += mix(message[i] + (header[p] ^ number * MIX_2))
+        if has_told:
+            xs[p] += mix(h ^ told[i])
         if count[p] == 0:
             first[p] = seq[i]
             p0[p] = position[i]
@@ -169,7 +172,7 @@ def fold_sets(
 def fold_sites(
     order: Longs, site: Ints, sites: int, message: Hashes, position: Longs, epoch: Longs
 ) -> tuple[Longs, Longs, Longs, Hashes, Longs, Longs, Longs, Longs, Longs]:
-    """Per site: count, positions at both ends, the sequence's xor sum, epochs at both ends, decreases, repeats."""
+    """Per site: count, positions at both ends, the sequence's sum, epochs at both ends, decreases, repeats."""
     count, first, last = np.zeros(sites, np.int64), np.zeros(sites, np.int64), np.zeros(sites, np.int64)
     sequence = np.zeros(sites, np.uint64)
     epoch_0, epoch_1 = np.zeros(sites, np.int64), np.zeros(sites, np.int64)
@@ -190,7 +193,7 @@ def fold_sites(
         count[s] += 1
         last[s] = position[i]
         epoch_1[s] = epoch[i]
-        sequence[s] ^= mix(message[i] ^ (np.uint64(position[i]) * MIX_1 + MIX_2))
+        sequence[s] += mix(message[i] ^ (np.uint64(position[i]) * MIX_1 + MIX_2))
     return count, first, last, sequence, epoch_0, epoch_1, bad, at, repeated
 
 

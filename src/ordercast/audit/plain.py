@@ -88,9 +88,9 @@ def _segments(order: Longs, key: Ints, keys: int) -> tuple[Longs, Longs, Longs, 
     return rows, begin, count, follows
 
 
-def _xor(values: Hashes, begin: Longs, count: Longs) -> Hashes:
+def _sum(values: Hashes, begin: Longs, count: Longs) -> Hashes:
     found = np.zeros(len(begin), np.uint64)
-    found[count > 0] = np.bitwise_xor.reduceat(values, begin[count > 0]) if len(values) else 0
+    found[count > 0] = np.add.reduceat(values, begin[count > 0]) if len(values) else 0
     return found
 
 
@@ -110,29 +110,29 @@ def _ends(values: Longs, begin: Longs, count: Longs, default: int) -> tuple[Long
 
 
 def fold_sets(
-    order: Longs, pair: Ints, pairs: int, header: Hashes, message: Hashes, seq: Longs, position: Longs, stamped: Hashes
+    order: Longs, pair: Ints, pairs: int, header: Hashes, message: Hashes, seq: Longs, position: Longs, told: Hashes
 ) -> tuple[Longs, Hashes, Hashes, Hashes, Longs, Longs, Longs, Longs, Longs]:
-    """Per (site, group and source): count, xor sums without and with stamps, numbers at both ends, fifo breaks."""
+    """Per (site, group and source): count, sums without and with what was told, numbers at both ends, fifo breaks."""
     rows, begin, count, follows = _segments(order, pair, pairs)
     numbers, heads = seq.astype(np.uint64), header[pair]
     h = mix(message ^ (heads + numbers * MIX_1))[rows]
     h2 = mix(message + (heads ^ numbers * MIX_2))[rows]
-    xs = _xor(mix(h ^ stamped[rows]), begin, count) if len(stamped) else np.zeros(pairs, np.uint64)
+    xs = _sum(mix(h ^ told[rows]), begin, count) if len(told) else np.zeros(pairs, np.uint64)
     number = seq[rows]
     wrong = follows & np.concatenate([[False], number[1:] < number[:-1]])
     bad, at = _tally(wrong, pair[rows], pairs, position[rows])
     first, last = _ends(number, begin, count, 0)
     p0, _ = _ends(position[rows], begin, count, 0)
-    return count, _xor(h, begin, count), _xor(h2, begin, count), xs, first, last, bad, at, p0
+    return count, _sum(h, begin, count), _sum(h2, begin, count), xs, first, last, bad, at, p0
 
 
 def fold_sites(
     order: Longs, site: Ints, sites: int, message: Hashes, position: Longs, epoch: Longs
 ) -> tuple[Longs, Longs, Longs, Hashes, Longs, Longs, Longs, Longs, Longs]:
-    """Per site: count, positions at both ends, the sequence's xor sum, epochs at both ends, decreases, repeats."""
+    """Per site: count, positions at both ends, the sequence's sum, epochs at both ends, decreases, repeats."""
     rows, begin, count, follows = _segments(order, site, sites)
     at_row, of_epoch = position[rows], epoch[rows]
-    sequence = _xor(mix(message[rows] ^ (at_row.astype(np.uint64) * MIX_1 + MIX_2)), begin, count)
+    sequence = _sum(mix(message[rows] ^ (at_row.astype(np.uint64) * MIX_1 + MIX_2)), begin, count)
     falls = follows & np.concatenate([[False], of_epoch[1:] < of_epoch[:-1]])
     same = follows & np.concatenate([[False], at_row[1:] == at_row[:-1]])
     bad, at = _tally(falls, site[rows], sites, at_row)

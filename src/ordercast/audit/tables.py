@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from ordercast.audit import files, kernels, plain
+from ordercast.audit import destinations, files, kernels, plain
 from ordercast.audit.kernels import LONG, Hashes, Ints, Key, Longs, Strings
 from ordercast.errors import InputError
 
@@ -27,9 +27,10 @@ PIECE_ROWS = 500_000  # joining row groups costs a copy; a piece, a few millisec
 PLAIN_ROWS = 1_000_000  # up to here arrays are as good as compiled loops, which take a second to load
 TEXT, WHOLE, BINARY, NUMBER = "string", "whole number", "binary", "number"
 MANY = "strings, few of them the same"
-DELIVERIES = {"site": TEXT, "position": WHOLE, "msg_id": TEXT, "group": TEXT, "source": TEXT, "source_seq": WHOLE}
+GROUPS, LISTS = "string or list of strings", "list of strings"
+DELIVERIES = {"site": TEXT, "position": WHOLE, "msg_id": TEXT, "group": GROUPS, "source": TEXT, "source_seq": WHOLE}
 OPTIONAL = {"epoch": WHOLE, "order_class": TEXT, "stamp": BINARY, "prev_stamp": BINARY}
-SENDS = {"msg_id": TEXT, "group": TEXT, "source": TEXT, "source_seq": WHOLE}
+SENDS = {"msg_id": TEXT, "group": GROUPS, "source": TEXT, "source_seq": WHOLE}
 CONTEXT = {"after": WHOLE}
 MEMBERSHIP = {"site": TEXT, "group": TEXT}
 NAMES = ("site", "group", "source", "order_class")
@@ -123,7 +124,8 @@ def find(
             raise InputError(f"{path}: not readable as Parquet: {str(error).splitlines()[0]}") from None
         here = _columns(path, where, schema, required, optional)
         for column in here:
-            kind = _kind(schema.field(column).type) if column in schema.names else here[column]
+            in_folder = WHOLE if here[column] == WHOLE else TEXT
+            kind = _kind(schema.field(column).type) if column in schema.names else in_folder
             seen = kinds.setdefault(column, (kind, path))
             if seen[0] != kind:
                 raise InputError(f"{path}: column {column!r} holds {kind}, but {seen[0]} in {seen[1]}")
@@ -151,11 +153,11 @@ def _columns(
                 there = ", ".join(schema.names)[:200] or "none"
                 raise InputError(f"{path}: column {column!r} is missing (columns: {there})")
             continue
-        if _kind(schema.field(column).type) != kind and not (
-            kind == TEXT and _kind(schema.field(column).type) == WHOLE
-        ):
+        there = _kind(schema.field(column).type)
+        taken = {TEXT: (TEXT, WHOLE), GROUPS: (TEXT, WHOLE, LISTS)}.get(kind, (kind,))
+        if there not in taken:
             raise InputError(f"{path}: column {column!r} holds {schema.field(column).type}, not a {kind}")
-        found[column] = kind
+        found[column] = LISTS if there == LISTS else kind
     return found
 
 
@@ -170,6 +172,8 @@ def _kind(kind: Any) -> str:
         return BINARY
     if pa.types.is_binary_view(kind):
         return BINARY
+    if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _kind(kind.value_type) == TEXT:
+        return LISTS
     return NUMBER if pa.types.is_floating(kind) else str(kind)
 
 
@@ -187,7 +191,7 @@ def _pieces(path: str, meta: Any) -> Iterator[Piece]:
 def read(system: Any, piece: Piece, columns: Mapping[str, str], *, threads: bool = False) -> Any:
     """Read a piece as an Arrow table: names as dictionaries; what cannot be taken is refused by row."""
     given = files.in_folders(piece.path)
-    names = [c for c, kind in columns.items() if c in NAMES and kind != MANY and c not in given]
+    names = [c for c, kind in columns.items() if c in NAMES and kind not in (MANY, LISTS) and c not in given]
     try:
         with system.open_input_file(piece.path) as file:
             source = pq.ParquetFile(file, read_dictionary=names)
@@ -202,8 +206,10 @@ def read(system: Any, piece: Piece, columns: Mapping[str, str], *, threads: bool
         if name not in stored:
             found[name] = files.folder_column(piece.path, name, piece.rows, whole=kind == WHOLE)
             continue
-        text, null = kind in (TEXT, MANY), name in MAY_BE_NULL
+        text, null = kind in (TEXT, MANY, GROUPS), name in MAY_BE_NULL
         found[name] = files.checked(piece.path, name, table.column(name), first=first, text=text, may_be_null=null)
+        if kind == LISTS:
+            files.check_lists(piece.path, name, found[name], first=first)
     if "position" in columns and piece.rows:
         positions = found["position"].to_numpy()
         if int(positions.min()) < 0:
@@ -218,6 +224,10 @@ def tidy(table: Any, columns: Mapping[str, str]) -> Any:
 
 
 def _tidied(column: Any, name: str, kind: str) -> Any:
+    if kind == LISTS:
+        return destinations.of_lists(one(column))
+    if kind == GROUPS:
+        return destinations.of_texts(_tidied(column, name, TEXT))
     if name in NAMES and kind != MANY:
         if not pa.types.is_dictionary(column.type):
             column = column.cast(pa.string()).dictionary_encode()
@@ -278,13 +288,28 @@ def numbered_logs(table: Any) -> tuple[dict[str, tuple[Longs, Hashes]], list[str
     at_site, sites = codes(table, "site")
     rank = np.argsort(np.argsort(np.array(sites, np.object_)))
     position = table.column("position").to_numpy()
+    message = one(table.column("msg_id"))
     order = np.lexsort((position, rank[at_site]))
-    coded = one(table.column("msg_id")).take(pa.array(order)).dictionary_encode()
+    same = (at_site[order][1:] == at_site[order][:-1]) & (position[order][1:] == position[order][:-1])
+    if bool(same.any()):  # two messages at one place: by name, whichever came first
+        order = np.lexsort((_ranks(message), position, rank[at_site]))
+    coded = message.take(pa.array(order)).dictionary_encode()
     number = coded.indices.to_numpy().astype(np.uint64)
     at_site, position = at_site[order], position[order]
     cuts = [0, *(np.flatnonzero(at_site[1:] != at_site[:-1]) + 1).tolist(), len(at_site)]
     logs = {sites[at_site[b]]: (position[b:e], number[b:e]) for b, e in pairwise(cuts) if e > b}
     return logs, coded.dictionary.to_pylist()
+
+
+def _ranks(names: Any) -> Longs:
+    """Return the place of every name among all, in order."""
+    import pyarrow.compute as pc
+
+    coded = names.dictionary_encode()
+    rank = np.empty(len(coded.dictionary), np.int64)
+    rank[pc.sort_indices(coded.dictionary).to_numpy()] = np.arange(len(rank))
+    found: Longs = rank[coded.indices.to_numpy()]
+    return found
 
 
 def laid_out(column: Any) -> Strings:
@@ -312,6 +337,12 @@ def load_compiler() -> None:
     """Load the compiler if there is one: from then on the compiled loops are taken."""
     with suppress(ImportError):
         import numba  # noqa: F401
+
+
+def choose_loops(rows: int) -> None:
+    """Load the compiler when a log of so many rows is worth it: by the whole, for its pieces never are."""
+    if not plainly(rows):
+        load_compiler()
 
 
 def hashes(column: Any, key: Key) -> Hashes:

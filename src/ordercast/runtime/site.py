@@ -6,6 +6,7 @@ is not on disk. A site that is declared not durable does everything at once.
 """
 
 import asyncio
+import io
 import logging
 import pickle
 import ssl
@@ -232,7 +233,7 @@ class Site:
                 if type(effect) is Deliver:
                     self._deliver(lot_of(effect.envelope, effect.stamp, self.delivered))
         if self.history.count == 0:
-            state = self._frozen()
+            state = self._frozen() + self._remembered()
             self.history.keep(Checkpoint(0, 0, state), from_delivered=0)
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="history")
 
@@ -241,9 +242,13 @@ class Site:
         if checkpoint is None:
             machine = self.deployment.machine(self.me)
             return 0, machine
-        state = pickle.loads(checkpoint.state)  # our own file, with a checksum
+        data = io.BytesIO(checkpoint.state)  # our own file, with a checksum
+        state = pickle.load(data)
         if state["plan"] != self.plan:
             raise HistoryError(f"the history of {self.me} is of another plan or other groups; nothing was changed")
+        self._last_delivered, stamps = pickle.load(data)
+        if self.export is not None:
+            self.export.last = stamps
         self.incarnation, self.delivered, self.messages = state["incarnation"], checkpoint.delivered, state["messages"]
         return checkpoint.records, self.deployment.thaw(self.me, state["machine"])
 
@@ -255,6 +260,14 @@ class Site:
     def _frozen(self) -> bytes:
         state = {"plan": self.plan, "incarnation": self.incarnation, "messages": self.messages}
         return pickle.dumps(state | {"machine": self.deployment.freeze(self.machine)}, protocol=5)
+
+    def _remembered(self) -> bytes:
+        """Return what deliveries leave behind outside the machine: a second pickle, behind that of the machine.
+
+        The machine is frozen before the effects of its last steps are done, this after them.
+        """
+        stamps = self.export.last if self.export is not None else {}
+        return pickle.dumps((self._last_delivered, stamps), protocol=5)
 
     async def stop(self) -> None:
         """Send what is open, write what is to be written, and close."""
@@ -537,7 +550,7 @@ class Site:
 
     async def _checkpoint(self, frozen: bytes) -> None:
         """The state was taken when all records of this commit were stepped, and all its effects are done now."""
-        checkpoint = Checkpoint(self.history.count, self.delivered, frozen)
+        checkpoint = Checkpoint(self.history.count, self.delivered, frozen + self._remembered())
         if self.export is not None:  # what is before a checkpoint is not delivered again after a restart
             await self._write_part()
         from_delivered = max(0, self.delivered - self.limits.retain_messages)
