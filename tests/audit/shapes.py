@@ -432,7 +432,7 @@ def write(run: Run, folder: Path, seed: int) -> None:
     rows = list(run.deliveries)
     if chance.random() < 0.3:
         chance.shuffle(rows)
-    cuts = sorted(chance.choices(range(len(rows) + 1), k=chance.choice([0, 1, 3, 5])))
+    cuts = sorted(chance.choices(range(len(rows) + 1), k=chance.choice([0, 1, 3])))
     columns: dict[str, Any] = {
         "site": [r.site for r in rows],
         "position": [r.position for r in rows],
@@ -459,14 +459,15 @@ def _group(chance: random.Random, groups: frozenset[str], lists: bool) -> Any:
 def _parts(chance: random.Random, folder: Path, columns: dict[str, Any], ends: list[int], lists: bool) -> None:
     for part, (begin, end) in enumerate(pairwise([0, *ends])):
         if end > begin or end == ends[-1]:
-            _table(folder, f"{part}", {name: values[begin:end] for name, values in columns.items()}, lists=lists)
+            own = {name: values[begin:end] for name, values in columns.items()}
+            _table(folder, f"{part}", own, lists=lists, row_group=chance.choice([1, 2, 3, 100]))
 
 
-def _table(folder: Path, name: str, columns: dict[str, Any], *, lists: bool = False) -> None:
+def _table(folder: Path, name: str, columns: dict[str, Any], *, lists: bool = False, row_group: int = 100) -> None:
     kinds: dict[str, Any] = dict.fromkeys(("position", "source_seq", "epoch", "after"), pa.int64())
     kinds |= {"stamp": pa.binary(), "prev_stamp": pa.binary()}
     if lists:
         kinds["group"] = pa.list_(pa.string())
     arrays = [pa.array(values, kinds.get(column, pa.string())) for column, values in columns.items()]
     folder.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table(arrays, names=list(columns)), folder / f"{name}.parquet")
+    pq.write_table(pa.table(arrays, names=list(columns)), folder / f"{name}.parquet", row_group_size=row_group)
