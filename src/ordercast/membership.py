@@ -237,16 +237,21 @@ def read_parquet(path: Path, name: str, kind: str) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        dataset = pq.ParquetDataset(path)
+        folders = _folders(path)
+        dataset = pq.ParquetDataset(path, partitioning=folders)
         _check_columns(path, dataset.schema.names, (name,))
-        stored = {
-            str(part.physical_schema.field(name).type) for part in dataset.fragments if part.physical_schema.names
-        }
+        kinds = [
+            part.physical_schema.field(name).type for part in dataset.fragments if name in part.physical_schema.names
+        ]
+        stored = {str(kind) for kind in kinds}
         if len(stored) > 1:
             raise InputError(f"{path}: column {name!r} holds {' in one part and '.join(sorted(stored))} in another")
-        column = pq.read_table(path, columns=[name], use_threads=False, pre_buffer=False, memory_map=True).column(0)
+        how = {"use_threads": False, "pre_buffer": False, "memory_map": True, "partitioning": folders}
+        column = pq.read_table(path, columns=[name], **how).column(0)
         if pa.types.is_string_view(column.type):
             column = column.cast(pa.large_string())
+        elif kind == "string" and pa.types.is_integer(column.type):
+            column = column.cast(pa.string())
         column.validate(full=True)
     except (pa.ArrowException, OSError, KeyError) as error:
         raise InputError(f"{path}: not readable as Parquet: {str(error).splitlines()[0]}") from None
@@ -262,6 +267,16 @@ def read_parquet(path: Path, name: str, kind: str) -> Any:
     if not len(column):
         raise InputError(f"{path}: no rows")
     return column
+
+
+def _folders(path: Path) -> Any:
+    """Return how to read folders like `group=a`: their values are text, whatever they look like."""
+    import pyarrow as pa
+    from pyarrow.dataset import partitioning
+
+    below = (part for file in path.rglob("*.parquet") for part in file.relative_to(path).parts[:-1])
+    names = sorted({part.partition("=")[0] for part in below if "=" in part}) if path.is_dir() else []
+    return partitioning(pa.schema([(name, pa.string()) for name in names]), flavor="hive") if names else None
 
 
 def _check_columns(path: Path, header: Sequence[str], columns: tuple[str, ...]) -> None:

@@ -3,10 +3,11 @@
 import random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from ordercast.audit import kernels, tables
+from ordercast.audit import kernels, plain, tables
 from ordercast.audit.fold import fold_deliveries
 from ordercast.audit.merge import merge
 
@@ -26,6 +27,16 @@ def test_strings_compare_as_bytes_do(texts: list[bytes]) -> None:
     for i, one in enumerate(texts):
         for j, other in enumerate(texts):
             assert kernels.compare(strings, i, strings, j) == (one > other) - (one < other), (one, other)
+
+
+def test_arrays_compare_strings_as_bytes_do(texts: list[bytes]) -> None:
+    """All pairs at once, long ones among them, at any place in memory."""
+    texts = [*texts, b"a" * 600, b"a" * 600 + b"b", b"a" * 599 + b"b", b"a" * 600]
+    strings = tables.laid_out(pa.array([b"x", *texts], pa.binary()).slice(1))
+    a, b = (at.ravel() for at in np.indices((len(texts), len(texts))))
+    found = plain.compare(strings, a, strings, b)
+
+    assert found.tolist() == [(texts[i] > texts[j]) - (texts[i] < texts[j]) for i, j in zip(a, b, strict=True)]
 
 
 def piece(first: int, numbers: list[int], stamps: list[int], epochs: list[int] | None = None) -> Any:

@@ -44,13 +44,13 @@ def test_structured_names_do_not_collide(family: str, key: Key) -> None:
 def test_every_bit_of_a_name_changes_half_of_the_hash(key: Key) -> None:
     """Avalanche: for names of every small length, each bit turned, each bit of the hash turns in 35 to 65 of 100."""
     chance = np.random.default_rng(3)
-    for size in (1, 3, 7, 8, 9, 12, 16, 20, 33):
-        names = chance.integers(256, size=(400, size), dtype=np.uint8)
+    for size in (3, 7, 8, 9, 12, 16, 20):
+        names = chance.integers(256, size=(MANY // 200, size), dtype=np.uint8)
         before = _hashes(names, key)
         for bit in range(8 * size):
             turned = names.copy()
             turned[:, bit // 8] ^= 1 << bit % 8
-            differ = np.unpackbits((before ^ _hashes(turned, key)).view(np.uint8)).reshape(400, 64).mean(axis=0)
+            differ = np.unpackbits((before ^ _hashes(turned, key)).view(np.uint8)).reshape(-1, 64).mean(axis=0)
             assert 0.35 < differ.min() and differ.max() < 0.65, (size, bit)
 
 

@@ -13,6 +13,7 @@ from ordercast.audit.fold import fold_deliveries, fold_sends
 from ordercast.audit.kernels import Hashes, Key, fresh_key
 from ordercast.audit.merge import ShuffledError, check_order
 from ordercast.errors import InputError
+from ordercast.membership import check_group
 from ordercast.types import GroupId, SiteId
 
 SHARE_ROWS = 100_000
@@ -26,12 +27,11 @@ def read_members(folder: str, *, texts: bool) -> dict[GroupId, list[SiteId]]:
     members: dict[GroupId, list[SiteId]] = {}
     for piece in found.pieces:
         for row in tables.read(system, piece, found.columns).to_pylist():
+            if texts:
+                check_group(f"{piece.path}: ", row["group"])
             members.setdefault(row["group"], []).append(row["site"])
     if not members:
         raise InputError(f"{folder}: membership/: no rows")
-    plus = next((group for group in sorted(members) if "+" in group), None)
-    if plus is not None and texts:
-        raise InputError(f"{folder}: membership/: group {plus!r}: a + joins names, it cannot be in one (lists may)")
     return {group: sorted(set(sites)) for group, sites in sorted(members.items())}
 
 

@@ -16,7 +16,6 @@ from ordercast.audit.kernels import (
     NOWHERE,
     PRIME,
     SHIFT,
-    Bytes,
     Hashes,
     Ints,
     Key,
@@ -161,30 +160,39 @@ def fold_runs(
     whole_since[by_site] = at[np.maximum.accumulate(np.where(begins, np.arange(len(at)), 0))]
     rows, begin, count, follows = _segments(order, pair, pairs)
     first, last = _ends(rows, begin, count, -1)
-    wide = int(max(np.diff(stamps.offsets).max(initial=0), np.diff(prevs.offsets).max(initial=0)))
-    given = _keys(stamps.offsets, stamps.data, wide)[rows]
     where = position[rows]
     apart = follows & np.concatenate([[False], where[1:] != where[:-1]])
-    bad, bad_at = _tally(apart & np.concatenate([[False], given[1:] <= given[:-1]]), pair[rows], pairs, where)
+    falls = np.concatenate([[False], compare(stamps, rows[:-1], stamps, rows[1:]) >= 0])
+    bad, bad_at = _tally(apart & falls, pair[rows], pairs, where)
     if not len(no_prev):
         return first, last, bad, bad_at, np.zeros(pairs, np.int64), np.full(pairs, NOWHERE, np.int64)
-    claimed, none = _keys(prevs.offsets, prevs.data, wide)[rows], no_prev[rows]
-    other = np.concatenate([[True], claimed[1:] != given[:-1]])
+    none = no_prev[rows]
+    other = np.concatenate([[True], compare(stamps, rows[:-1], prevs, rows[1:]) != 0])
     known = np.concatenate([[False], where[:-1] >= whole_since[rows][1:]])
     lies = (apart & known & (none | other)) | (~follows & (whole_since[rows] == 0) & ~none)
     return first, last, bad, bad_at, *_tally(lies, pair[rows], pairs, where)
 
 
-def _keys(offsets: Ints | Longs, data: Bytes, wide: int) -> NDArray[np.bytes_]:
-    """Return byte strings of one width that compare like those they are made of: padded, then the length."""
-    begin, size = offsets[:-1], np.diff(offsets)
-    key = np.zeros((len(begin), wide + 4), np.uint8)
-    if len(begin) and bool((size == wide).all()):
-        key[:, :wide] = data[begin[0] : begin[0] + wide * len(begin)].reshape(len(begin), wide)
-    else:
-        longer = np.arange(len(begin))
-        for at in range(wide):
-            longer = longer[size[longer] > at]
-            key[longer, at] = data[begin[longer] + at]
-    key[:, wide:] = size.astype(">u4").view(np.uint8).reshape(-1, 4)
-    return key.view(f"S{wide + 4}").ravel()
+def compare(ones: Strings, a: Longs, others: Strings, b: Longs) -> Longs:
+    """Compare strings in pairs, byte by byte: -1, 0 or 1 for each; only as far as they are equal."""
+    start_a, start_b = ones.offsets[a].astype(np.int64), others.offsets[b].astype(np.int64)
+    size_a, size_b = ones.offsets[a + 1] - start_a, others.offsets[b + 1] - start_b
+    found, shared = np.sign(size_a - size_b), np.minimum(size_a, size_b)
+    left = np.flatnonzero((shared >= 8) & (shared <= LONG))
+    for at in range(0, int(shared[left].max(initial=0)), 8):
+        left = left[shared[left] > at]
+        step = np.minimum(at, shared[left] - 8)  # the last eight bytes, of which some are known to be equal
+        x, y = ones.words[start_a[left] + step].byteswap(), others.words[start_b[left] + step].byteswap()
+        found[left[x != y]] = np.where(x < y, -1, 1)[x != y]
+        left = left[x == y]
+    left = np.flatnonzero(shared < 8)
+    for at in range(7):
+        left = left[shared[left] > at]
+        x, y = ones.data[start_a[left] + at], others.data[start_b[left] + at]
+        found[left[x != y]] = np.where(x < y, -1, 1)[x != y]
+        left = left[x == y]
+    for i in np.flatnonzero(shared > LONG).tolist():  # so long that each is worth a call of its own
+        one = ones.data[start_a[i] : start_a[i] + size_a[i]].tobytes()
+        other = others.data[start_b[i] : start_b[i] + size_b[i]].tobytes()
+        found[i] = (one > other) - (one < other)
+    return found

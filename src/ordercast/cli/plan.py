@@ -136,8 +136,11 @@ def _is_large(path: str) -> bool:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from ordercast.audit.files import is_data
+
     try:
-        files = sorted(place.rglob("*.parquet")) if place.is_dir() else [place]
+        inside = (file for file in place.rglob("*.parquet") if is_data(str(file.relative_to(place)), ""))
+        files = list(inside) if place.is_dir() else [place]
         return bool(sum(pq.read_metadata(file).num_rows for file in files) > SPARK_ROWS)
     except (pa.ArrowException, OSError):
         return False  # whoever reads it will say what is wrong

@@ -20,7 +20,7 @@ from ordercast.errors import InputError, PlanError
 from ordercast.jobs.metagroups import merged, sets_of_sites, sites_and_sets
 from ordercast.jobs.pieces import collect, fold_pieces, frame_of_pieces, refused
 from ordercast.jobs.session import Spark
-from ordercast.membership import Membership
+from ordercast.membership import Membership, check_group
 from ordercast.planning.central import central
 from ordercast.planning.classes import class_labels
 from ordercast.planning.forest import ClassGraph, Forest
@@ -116,6 +116,8 @@ def compressed(path: str, metas: Any) -> tuple[Membership, Any]:
     group_names = of_list.dictionary.to_pylist()
     if "" in site_names or "" in group_names:
         raise InputError(f"{path}: a site or a group has an empty name")
+    if taken := next((name for name in site_names if name.endswith(TWIN)), None):
+        raise InputError(f"{path}: site {taken!r} ends in a null character, which plans on Spark need for themselves")
     twins = [name + TWIN for name, standing in zip(site_names, many.tolist(), strict=True) if standing > 1]
     names = sorted(site_names + twins)
     number = {name: index for index, name in enumerate(names)}
@@ -233,11 +235,15 @@ def overlaps(spark: Spark, path: str) -> "DataFrame":
 
 def csv_to_parquet(spark: Spark, path: str, folder: Path) -> str:
     """Read CSV with columns site and group, by Spark, into Parquet that the pieces are made of."""
+    from pyspark.sql import functions as F  # noqa: N812
+
     try:
         frame = spark.sql.read.option("header", True).option("mode", "FAILFAST").csv(path)
         missing = [name for name in ("site", "group") if name not in frame.columns]
         if missing:
             raise InputError(f"{path}: column {missing[0]!r} is missing (columns: {', '.join(frame.columns)[:200]})")
+        for row in frame.where(F.contains("group", F.lit("+"))).select("group").limit(1).collect():
+            check_group(f"{path}: ", row["group"])
         frame.select("site", "group").write.mode("overwrite").parquet(str(folder))
     except InputError:
         raise
