@@ -34,7 +34,7 @@ MUTANTS: list[tuple[str, str, str, str, tuple[str, bool]]] = [
     ("children are skipped", P, "        for child in children:\n", "        for child in children[:1]:\n", ("propagation", False)),
     ("extra nodes deliver", P, "if self.routes.delivers(self.me, envelope.groups):", "if True:", ("propagation", False)),
     ("stamps ignore what came from above", P, "tree.above = message.stamp", "pass", ("propagation", False)),
-    ("stamps are not padded", P, '.ljust(8 * (self.depth + 1), b"\\0")', "", ("propagation", False)),
+    ("stamps are not padded", P, " + _level(0) * skipped", "", ("propagation", False)),
     ("errata 6: the past is not carried", P, "self.past.setdefault(self.me, {})[groups] = self.sent", "pass", ("propagation", True)),
     ("errata 7: what was delivered is not remembered", P, "            if self.causal:\n                self._remember(message)", "            pass", ("propagation", True)),
     ("the past is not waited for", P, "and self._missing(queue[0][0]) is None", "", ("propagation", True)),

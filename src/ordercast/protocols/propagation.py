@@ -86,7 +86,17 @@ class _Tree:
 
     def next_stamp(self) -> bytes:
         self.counter += 1
-        return self.above.ljust(8 * (self.depth + 1), b"\0") + self.counter.to_bytes(8, "big")
+        skipped = self.depth + 1 - len(self.above) // 8
+        return self.above + _level(0) * skipped + _level(self.counter)
+
+
+def _level(count: int) -> bytes:
+    """Return one level of a stamp.
+
+    Its first bit is set. A live site counts the messages of a batch behind the stamp of their envelope, in numbers
+    whose first bit is not set: so a stamp that goes on with another level comes after the whole batch.
+    """
+    return (2**63 + count).to_bytes(8, "big")
 
 
 class Propagation:
@@ -111,6 +121,7 @@ class Propagation:
         self.of_class: dict[int, _Tree] = {}
         self.seen: dict[tuple[SiteId, Destination], int] = {}  # the last message passed on here
         self.own: dict[int, dict[Destination, int]] = {}  # per class: the last message of this site to a destination
+        self.several: set[int] = set()  # classes in which this site has sent to several groups at once
         self.past: dict[SiteId, dict[Destination, int]] = {}  # with `causal`: what came before the next message
         self.waiting: dict[Key, deque[tuple[Propagate, float, int]]] = {}
         self.unsafe: dict[Key, deque[tuple[int, int]]] = {}  # own messages: (number on the edge, number), per edge
@@ -249,17 +260,23 @@ class Propagation:
         return effects
 
     def _past(self, order_class: int, groups: Destination, entry: SiteId) -> Past:
-        """Return what a message must not overtake, and remember it as what the next one must not overtake."""
+        """Return what a message must not overtake, and remember it as what the next one must not overtake.
+
+        What is safe is forgotten when acknowledgements say so, and they are not logged. A replay names it again, and
+        that changes nothing, because it was seen everywhere. Nothing else may depend on what was forgotten.
+        """
         past: Past = ()
         own = self.own.setdefault(order_class, {})
         if self.causal:
             known = ((source, *last) for source, by_destination in self.past.items() for last in by_destination.items())
             past = tuple(sorted(known))
             self.past.setdefault(self.me, {})[groups] = self.sent
-        elif len(groups) > 1 or any(len(other) > 1 for other in own):  # over one entry the stream keeps the order
+        elif len(groups) > 1 or order_class in self.several:  # over one entry the stream keeps the order
             others = ((self.me, *last) for last in own.items() if self.routes.entry(last[0]) != entry)
             past = tuple(sorted(others))
         own[groups] = self.sent
+        if len(groups) > 1:
+            self.several.add(order_class)
         return past
 
     def _arrive(self, key: Key, message: Propagate, number: int, effects: list[Effect]) -> None:
