@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "verify": {"types", "topology", "verify"},
     "core": {"types", "errors", "topology", "core"},
     "protocols": {"types", "errors", "topology", "core", "protocols"},
-    "sim": ROOT | {"film", "core", "protocols", "planning", "verify", "sim"},
+    "sim": ROOT | {"film", "core", "protocols", "planning", "plans", "verify", "sim"},
     "wire": {"types", "errors", "core", "protocols", "wire"},
     "history": {"types", "errors", "core", "wire", "history"},
     "runtime": ROOT | {"verify", "core", "protocols", "planning", "plans", "runs", "wire", "history", "runtime"},

@@ -34,8 +34,13 @@ class Membership:
     @classmethod
     def of(cls, groups: Mapping[GroupId, Iterable[SiteId]]) -> "Membership":
         """Build from plain collections; members are sets here, so a repeated one is one."""
+        return cls._build(groups)
+
+    @classmethod
+    def _build(cls, groups: Mapping[GroupId, Iterable[SiteId]]) -> "Membership":
         members = {group: sorted(set(sites)) for group, sites in sorted(groups.items())}
         for group, sites_of_group in members.items():
+            check_group("", group)
             if not sites_of_group:
                 raise InputError(f"group {group!r} has no members")
         sites = sorted({site for of_group in members.values() for site in of_group})
@@ -43,6 +48,24 @@ class Membership:
         flat = [number[site] for of_group in members.values() for site in of_group]
         ptr = np.cumsum([0, *(len(of_group) for of_group in members.values())])
         return cls(tuple(sites), tuple(members), ptr.astype(np.int64), np.array(flat, np.int32))
+
+    def with_unions(self, unions: Iterable[Sequence[GroupId]]) -> "Membership":
+        """Declare that messages go to several groups at once: a union `A+B` is planned as a group of its own."""
+        members = self.as_dict()
+        for union in unions:
+            names = sorted(set(union))
+            for name in names:
+                if name not in members or "+" in name:
+                    raise InputError(f"union {'+'.join(union)}: there is no group {name!r}")
+            if len(names) < 2:
+                raise InputError(f"union {'+'.join(union)!r}: names at least two groups")
+            members["+".join(names)] = sorted({site for name in names for site in members[name]})
+        return Membership._build(members) if len(members) > len(self.groups) else self
+
+    @cached_property
+    def unions(self) -> tuple[tuple[GroupId, ...], ...]:
+        """The declared unions, each as the groups it is made of."""
+        return tuple(tuple(name.split("+")) for name in self.groups if "+" in name)
 
     def __len__(self) -> int:
         """Count the memberships, that is the edges of the incidence graph."""
@@ -82,6 +105,12 @@ class Membership:
         return {name: [self.sites[s] for s in self.members(g)] for g, name in enumerate(self.groups)}
 
 
+def check_group(where: str, group: GroupId) -> None:
+    """Refuse a group whose name has a `+`: that is how logs and commands join the groups of one message."""
+    if "+" in group:
+        raise InputError(f"{where}group {group!r}: a name must not have a '+', which joins the groups of one message")
+
+
 def existing(path: str | Path) -> Path:
     """Return the path if there is something readable at it."""
     try:
@@ -99,7 +128,7 @@ def read_membership(path: str | Path) -> Membership:
     ending = ".parquet" if path.is_dir() else path.suffix.lower()
     match ending:
         case ".toml":
-            return Membership.of(_toml_groups(path))
+            return Membership.of(_toml_groups(path)).with_unions(_toml_unions(path))
         case ".csv":
             rows = read_csv(path, ("site", "group"))
             return _from_codes(path, *_encode(rows["site"]), *_encode(rows["group"]), lines=rows["line"])
@@ -148,9 +177,17 @@ def read_weights(path: str | Path, membership: Membership) -> NDArray[np.float64
     return weights
 
 
-def _toml_table(path: Path, name: str) -> dict[str, Any]:
+def _toml_unions(path: Path) -> list[list[GroupId]]:
+    unions: Any = _toml(path).get("unions", [])
+    right = isinstance(unions, list) and all(isinstance(union, list) for union in unions)
+    if not right or not all(isinstance(name, str) for union in unions for name in union):
+        raise InputError(f"{path}: unions is a list of lists of group names")
+    return list(unions)
+
+
+def _toml(path: Path) -> dict[str, Any]:
     try:
-        document = tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(path.read_text("utf-8"))
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from None
     except OSError as error:
@@ -160,7 +197,10 @@ def _toml_table(path: Path, name: str) -> dict[str, Any]:
         if "overwrite" in reason or "twice" in reason:
             reason = f"a name is given twice: {reason}"
         raise InputError(f"{path}: not valid TOML: {reason}") from None
-    table = document.get(name)
+
+
+def _toml_table(path: Path, name: str) -> dict[str, Any]:
+    table = _toml(path).get(name)
     if not isinstance(table, dict) or not table:
         raise InputError(f"{path}: no [{name}] table with at least one group")
     return table
@@ -172,6 +212,7 @@ def _toml_groups(path: Path) -> dict[GroupId, list[SiteId]]:
         where = f"{path}: group {group!r}"
         if not group:
             raise InputError(f"{path}: a group has an empty name")
+        check_group(f"{path}: ", group)
         if not isinstance(members, list):
             hint = " (a name with a dot needs quotes)" if isinstance(members, dict) else ""
             raise InputError(f"{where}: members must be a list of strings, not {members!r}{hint}")
@@ -229,16 +270,21 @@ def read_parquet(path: Path, name: str, kind: str) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        dataset = pq.ParquetDataset(path)
+        folders = _folders(path)
+        dataset = pq.ParquetDataset(path, partitioning=folders)
         _check_columns(path, dataset.schema.names, (name,))
-        stored = {
-            str(part.physical_schema.field(name).type) for part in dataset.fragments if part.physical_schema.names
-        }
+        kinds = [
+            part.physical_schema.field(name).type for part in dataset.fragments if name in part.physical_schema.names
+        ]
+        stored = {str(kind) for kind in kinds}
         if len(stored) > 1:
             raise InputError(f"{path}: column {name!r} holds {' in one part and '.join(sorted(stored))} in another")
-        column = pq.read_table(path, columns=[name], use_threads=False, pre_buffer=False, memory_map=True).column(0)
+        how = {"use_threads": False, "pre_buffer": False, "memory_map": True, "partitioning": folders}
+        column = pq.read_table(path, columns=[name], **how).column(0)
         if pa.types.is_string_view(column.type):
             column = column.cast(pa.large_string())
+        elif kind == "string" and pa.types.is_integer(column.type):
+            column = column.cast(pa.string())
         column.validate(full=True)
     except (pa.ArrowException, OSError, KeyError) as error:
         raise InputError(f"{path}: not readable as Parquet: {str(error).splitlines()[0]}") from None
@@ -254,6 +300,16 @@ def read_parquet(path: Path, name: str, kind: str) -> Any:
     if not len(column):
         raise InputError(f"{path}: no rows")
     return column
+
+
+def _folders(path: Path) -> Any:
+    """Return how to read folders like `group=a`: their values are text, whatever they look like."""
+    import pyarrow as pa
+    from pyarrow.dataset import partitioning
+
+    below = (part for file in path.rglob("*.parquet") for part in file.relative_to(path).parts[:-1])
+    names = sorted({part.partition("=")[0] for part in below if "=" in part}) if path.is_dir() else []
+    return partitioning(pa.schema([(name, pa.string()) for name in names]), flavor="hive") if names else None
 
 
 def _check_columns(path: Path, header: Sequence[str], columns: tuple[str, ...]) -> None:
@@ -301,6 +357,8 @@ def _from_codes(
     if not sites[0] or not groups[0]:
         name, codes = ("site", site) if not sites[0] else ("group", group)
         raise InputError(f"{path}: row {int(np.argmax(codes == 0)) + 1}: {name} has an empty name")
+    for name in groups:
+        check_group(f"{path}: ", name)
     key = group.astype(np.int64)
     key *= len(sites)
     key += site

@@ -30,8 +30,7 @@ def make_plan(
     planned = plan_forest(membership, request, progress)
     plan = planned.forest.plan(request.planner, request.level, request.weights)
     verdict = judge(plan, membership.as_dict())
-    if not verdict.ok:
-        broken = next(name for name in ("form", "PG1", "PG2", request.level) if not verdict.findings[name].ok)
+    if (broken := verdict.broken) is not None:
         classes = f"classes {request.class_rule}, level {request.level}"
         raise PlanError(f"{classes}: {broken} does not hold: {verdict.findings[broken].example}")
     return Made(plan, verdict, planned.steps, planned.reference_load)

@@ -95,6 +95,11 @@ class Routes:
         self._entries: dict[tuple[GroupId, ...], SiteId] = {}
         self._hops: dict[tuple[GroupId, ...], dict[SiteId, tuple[SiteId, ...]]] = {}
         self._members: dict[tuple[GroupId, ...], frozenset[SiteId]] = {}
+        self._reached: dict[tuple[GroupId, ...], frozenset[SiteId]] = {}
+
+    def parent(self, order_class: int, site: SiteId) -> SiteId | None:
+        """Return the site above in the tree of a class, None at a root."""
+        return self._parent.get((order_class, site))
 
     def path_up(self, order_class: int, site: SiteId) -> list[SiteId]:
         """Return the sites from this one up to the root of its tree in a class."""
@@ -108,18 +113,21 @@ class Routes:
         return len(self.path_up(order_class, site)) - 1
 
     def entry(self, groups: tuple[GroupId, ...]) -> SiteId:
-        """Return where a message to these groups enters: the lowest site above all their entries."""
+        """Return where a message to these groups enters: as planned, or the lowest site above all their entries."""
         if groups not in self._entries:
             self._entries[groups] = self._lowest(groups)
         return self._entries[groups]
 
     def _lowest(self, groups: tuple[GroupId, ...]) -> SiteId:
-        classes = {self.class_of[group] for group in groups}
-        if len(classes) > 1:
-            raise LocalError(f"groups {', '.join(groups)} are ordered apart: one message cannot go to all of them")
-        (order_class,) = classes
+        planned = self.plan.groups.get("+".join(groups))
+        if planned is not None:
+            return planned.entry
+        order_class = self.class_of[groups[0]]
         paths = [self.path_up(order_class, self.plan.groups[group].entry) for group in groups]
-        return next(site for site in paths[0] if all(site in path for path in paths))
+        above_all = next((site for site in paths[0] if all(site in path for path in paths)), None)
+        if above_all is None:
+            raise LocalError(f"no site is above groups {', '.join(groups)}: declare the union {'+'.join(groups)}")
+        return above_all
 
     def delivers(self, site: SiteId, groups: tuple[GroupId, ...]) -> bool:
         """Whether a site is in one of the groups."""
@@ -134,6 +142,15 @@ class Routes:
         if groups not in self._hops:
             self._hops[groups] = self._spread(groups)
         return self._hops[groups].get(site, ())
+
+    def passes(self, site: SiteId, groups: tuple[GroupId, ...]) -> bool:
+        """Whether messages to these groups pass a site: it is their entry, or gets them from above."""
+        reached = self._reached.get(groups)
+        if reached is None:
+            self.children(site, groups)
+            below = (child for children in self._hops[groups].values() for child in children)
+            reached = self._reached[groups] = frozenset((self.entry(groups), *below))
+        return site in reached
 
     def _spread(self, groups: tuple[GroupId, ...]) -> dict[SiteId, tuple[SiteId, ...]]:
         entry = self.entry(groups)
@@ -159,6 +176,10 @@ class SpanningTrees:
     def sites(self, order_class: int) -> tuple[SiteId, ...]:
         """Return the sites of a class."""
         return self._sites[order_class]
+
+    def are_neighbours(self, order_class: int, one: SiteId, other: SiteId) -> bool:
+        """Whether an edge of a class's tree joins two sites."""
+        return self.parent(order_class, one) == other or self.parent(order_class, other) == one
 
     def root(self, order_class: int) -> SiteId:
         """Return the root of a class's tree."""

@@ -15,7 +15,7 @@ from ordercast.runtime.client import LinkLostError, connect
 from ordercast.runtime.config import Cluster, Limits, Security, deploy, read_cluster
 from ordercast.runtime.site import Site
 from ordercast.runtime.tls import make_certs
-from ordercast.verify.deliveries import tangled
+from ordercast.verify.rings import tangled
 
 GROUPS = {"a": ["p", "q"], "b": ["q", "r"], "c": ["p", "r"]}
 

@@ -1,4 +1,4 @@
-"""The judge against a naive twin: every run of a small plan, message by message, over FIFO edges of any delay."""
+"""The judge against a naive twin: every run of a small plan, message by message, every class of an edge a stream."""
 
 import random
 from collections import defaultdict
@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from ordercast import Level, Membership, Plan, Planner, Request, judge, make_plan
+from ordercast import ClassRule, Level, Membership, Plan, Planner, Request, judge, make_plan
+from ordercast.errors import PlanError
 from ordercast.testing.strategies import seeds
 from ordercast.topology import Cost, Edge, GroupPlan
 
@@ -31,7 +32,12 @@ def every_outcome(plan: Plan) -> set[Logs]:
     """All the logs that one message per group can leave behind: what every site delivers, in order."""
     sites = sorted({s for e in plan.edges for s in (e.parent, e.child)} | {r.entry for r in plan.groups.values()})
     number = {site: index for index, site in enumerate(sites)}
-    ends = [(number[edge.parent], number[edge.child], frozenset(edge.groups)) for edge in plan.edges]
+    ends = [
+        (number[edge.parent], number[edge.child], frozenset(edge.groups).intersection(groups))
+        for edge in plan.edges
+        for groups in plan.classes
+        if not set(groups).isdisjoint(edge.groups)
+    ]
     start: State = (tuple(sorted(plan.groups)), tuple(() for _ in ends), tuple(() for _ in sites))
     seen, todo = {start}, [start]
     outcomes: set[Logs] = set()
@@ -96,7 +102,10 @@ def random_plan(seed: int) -> Plan:
             edges.append((parent, site))
             placed.append(site)
         routes[f"g{index}"] = (entry, "".join(members), edges)
-    return by_hand(routes)
+    names = list(routes)
+    split = chance.choice([0, 0, 1, len(names)])  # one class, two, or one for each group
+    classes = [[name] for name in names] if split == len(names) else [names[split:], names[:split]]
+    return by_hand(routes, [groups for groups in classes if groups])
 
 
 @pytest.mark.slow
@@ -216,14 +225,48 @@ def test_a_plan_without_groups_is_refused() -> None:
     assert not judge(Plan("none", Level.ACYCLIC, 1, [], {}, [], Cost(0, 0, 0, 0))).ok
 
 
-def test_wrong_classes_do_not_make_a_right_plan_wrong() -> None:
-    """One tree for many groups, written down with a class for each: the edges count, and quickly."""
+def test_errata_73_two_classes_on_one_edge_are_two_streams() -> None:
+    """One tree for many groups, written down with a class for each: classes overtake each other on an edge."""
     chance = random.Random(5)
     groups = {f"g{i:02}": chance.sample([f"s{j:03}" for j in range(200)], 5) for i in range(40)}
     plan = make_plan(Membership.of(groups), Request(planner=Planner.ELIMINATION, classes="s1")).plan  # type: ignore[arg-type]
     singles = msgspec.structs.replace(plan, classes=[[group] for group in plan.groups])
 
-    assert judge(singles, groups).ok
+    assert judge(plan, groups).ok
+    assert not judge(singles, groups).findings["acyclic"].ok
+
+
+def test_classes_that_are_too_fine_for_the_level_are_refused() -> None:
+    """The triangle of KIN: S2 makes three classes, and the central planner sends all of them over the same edges."""
+    triangle = Membership.of({"G": "pq", "H": "qr", "I": "rp"})
+    for planner in Planner:
+        with pytest.raises(PlanError, match="acyclic does not hold"):
+            make_plan(triangle, Request(planner, Level.ACYCLIC, ClassRule.S2))
+        assert make_plan(triangle, Request(planner, Level.TOTAL, ClassRule.S2)).verdict.ok
+
+
+def test_what_no_forest_is_cannot_run() -> None:
+    """A site with two parents in one class, and a circle: the machine has one parent per site and class."""
+    two_parents = {"A": ("a", "ac", [("a", "c")]), "B": ("b", "bc", [("b", "c")])}
+    circle = {"A": ("a", "ab", [("a", "b")]), "B": ("b", "ab", [("b", "a")])}
+
+    assert judge(by_hand(TREE)).findings["forest"].ok
+    assert "two parents" in judge(by_hand(two_parents)).findings["forest"].example
+    assert "above itself" in judge(by_hand(circle)).findings["forest"].example
+    assert "forest" == judge(by_hand(two_parents)).broken
+
+
+def test_a_plan_that_lies_about_its_form_is_refused() -> None:
+    plan = make_plan(Membership.of({"g": ["a", "b"], "h": ["b", "c"]}), Request(planner=Planner.GREEDY)).plan
+    replace = msgspec.structs.replace
+    nameless = replace(plan.groups["g"], members=["", "a", "b"])
+    wrong_extra = replace(plan.groups["g"], extra=["c"])
+
+    assert judge(plan).ok
+    assert "form" == judge(replace(plan, epoch=-1)).broken
+    assert "form" == judge(replace(plan, epoch=0)).broken
+    assert "form" == judge(replace(plan, groups=plan.groups | {"g": nameless})).broken
+    assert "extra" == judge(replace(plan, groups=plan.groups | {"g": wrong_extra})).broken
 
 
 def test_many_harmless_meetings_cost_nothing() -> None:

@@ -108,8 +108,7 @@ def _is_small(run: str) -> bool:
 
 def _show(verdict: Any, run: str, html: Path | None) -> None:
     console = Screen()
-    holds = "holds" if verdict.ok else "does not hold"
-    table = Table(title=f"{shown(run)}: {verdict.deliveries:,} deliveries, level {verdict.level} {holds}")
+    table = Table(title=f"{shown(run)}: {verdict.deliveries:,} deliveries, level {verdict.level} {verdict.outcome}")
     for head in ("property", "verdict", "violations", "for example"):
         table.add_column(head, justify="right" if head == "violations" else "left", overflow="fold")
     for name, finding in verdict.properties.items():

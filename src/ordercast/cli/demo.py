@@ -96,9 +96,9 @@ def _show(console: Screen, bank: Any, out: Path, short: bool, local: bool) -> in
     _step(console, 6, f"Both logs, audited {where}.")
     good, bad = _audit([str(out / "run"), str(out / "unordered")], local)
     for name, verdict in (("ordercast", good), ("plain multicast", bad)):
-        word = "holds" if verdict.ok else "does not hold"
         style = "green" if verdict.ok else "red"
-        console.print(f"   {name}: {verdict.deliveries:,} deliveries, level {verdict.level} {word}", style=style)
+        says = f"{verdict.deliveries:,} deliveries, level {verdict.level} {verdict.outcome}"
+        console.print(f"   {name}: {says}", style=style)
         for prop, finding in verdict.broken().items():
             console.print(f"     {prop}: {finding.example['says']}", style="red")
     page = write_report(out, plan, killed, (gone, back), balances, good, bad, differ)

@@ -42,13 +42,13 @@ def plan(
     objective: Objective = Objective.DELAY,
     max_load: Annotated[int | None, Parameter(converter=whole)] = None,
     weights: Path | None = None,
+    union: tuple[str, ...] = (),
     budget: str = "2",
     seed: Annotated[int, Parameter(converter=whole)] = 0,
     compare: Annotated[bool, Flag] = False,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     picture: Path | None = None,
     out: str | None = None,
-    verify: Annotated[bool, Flag] = False,
     master: str | None = None,
     conf: list[str] | None = None,
 ) -> int:
@@ -74,6 +74,9 @@ def plan(
         How many messages the busiest site may handle when each group gets one. By default what greedy needs.
     weights
         Traffic per group, for the means: .toml with [weights], or .csv / .parquet with columns group and weight.
+    union
+        A+B: plan for messages to groups A and B at once; may be given several times. In a .toml file:
+        unions = [["A", "B"]].
     budget
         How long best may search: seconds ("20"), or steps ("500000steps"), which give the same plan everywhere.
     seed
@@ -86,8 +89,6 @@ def plan(
         Draw the plan to this .svg, .png or .pdf file.
     out
         On Spark: write the tables routes/, groups/ and cost/ to this folder.
-    verify
-        On Spark: check the meta-groups against the rows, exactly.
     master
         Plan on Spark: local[*], or the address of a cluster. Tables of more than 20 million rows are planned there
         anyway.
@@ -102,9 +103,9 @@ def plan(
     if compare and (picture is not None or max_load is not None):
         raise InputError("--compare shows all planners as they are: it takes no --picture and no --max-load")
     on_spark = master is not None or out is not None or "://" in membership or _is_large(membership)
-    members = None if on_spark else read_membership(membership)
-    if on_spark and (weights is not None or compare or picture is not None):
-        raise InputError("--weights, --compare and --picture are for plans in process, not on Spark")
+    members = None if on_spark else read_membership(membership).with_unions(text.split("+") for text in union)
+    if on_spark and (weights is not None or compare or picture is not None or union):
+        raise InputError("--weights, --union, --compare and --picture are for plans in process, not on Spark")
     request = Request(
         planner=planner or (Planner.ELIMINATION if members is None else default_planner(members, level, classes)),
         level=level,
@@ -116,7 +117,7 @@ def plan(
         seed=seed,
     )
     if members is None:
-        return _plan_on_spark(membership, request, out, verify, master, conf or [], as_json)
+        return _plan_on_spark(membership, request, out, master, conf or [], as_json)
     if compare:
         return _compare(members, request, as_json)
     with progress_bar("searching", request) as progress:
@@ -152,15 +153,18 @@ def _is_large(path: str) -> bool:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from ordercast.audit.files import is_data
+
     try:
-        files = sorted(place.rglob("*.parquet")) if place.is_dir() else [place]
+        inside = (file for file in place.rglob("*.parquet") if is_data(str(file.relative_to(place)), ""))
+        files = list(inside) if place.is_dir() else [place]
         return bool(sum(pq.read_metadata(file).num_rows for file in files) > SPARK_ROWS)
     except (pa.ArrowException, OSError):
         return False  # whoever reads it will say what is wrong
 
 
 def _plan_on_spark(
-    path: str, request: Request, out: str | None, verify: bool, master: str | None, conf: list[str], as_json: bool
+    path: str, request: Request, out: str | None, master: str | None, conf: list[str], as_json: bool
 ) -> int:
     from tempfile import TemporaryDirectory
 
@@ -172,7 +176,7 @@ def _plan_on_spark(
             path = csv_to_parquet(spark, path, Path(folder) / "membership")
         elif path.lower().endswith(".toml"):
             raise InputError(f"{path}: on Spark a membership is Parquet or CSV")
-        made = plan_tables(spark, path, request, verify=verify)
+        made = plan_tables(spark, path, request)
         if out is not None:
             write_tables(spark, made, path, out)
     figures = {

@@ -35,6 +35,8 @@ def simulate(
     messages: int = 100,
     senders: int = 4,
     workload: Literal["uniform", "zipf", "bursts", "requests"] = "uniform",
+    several: float = 0.2,
+    union: tuple[str, ...] = (),
     seed: int = 0,
     loss: float = 0.0,
     duplicate: float = 0.0,
@@ -64,13 +66,17 @@ def simulate(
     classes
         Which groups are ordered together, instead of the finest that keeps the level.
     causal
-        Causal order too (propagation, sequencer); the classes are then s1.
+        Causal order too (not with two-phase); the classes are then s1, or one for all groups.
     messages
         How many messages are sent.
     senders
         How many sites send; half of them are in no group.
     workload
         uniform, zipf, bursts or requests (which are answered).
+    several
+        Share of the messages that go to several groups at once, where the classes allow it.
+    union
+        A+B: declare that messages go to groups A and B at once; may be given several times.
     seed
         The one seed of the run.
     loss
@@ -97,18 +103,18 @@ def simulate(
     from ordercast.sim.network import Network
     from ordercast.sim.scenario import Scenario, deploy, run
 
-    for name, share in (("--loss", loss), ("--duplicate", duplicate)):
+    for name, share in (("--loss", loss), ("--duplicate", duplicate), ("--several", several)):
         if not 0 <= share < 1:
             raise InputError(f"{name} {share}: must be at least 0 and below 1")
     if messages < 1 or senders < 1 or jitter < 0:
         raise InputError("--messages and --senders must be at least 1, --jitter at least 0")
-    members = read_membership(membership)
+    members = read_membership(membership).with_unions(unions_of(union))
     cuts = tuple(_cut(text) for text in cut)
     network = Network(jitter=jitter, loss=loss, duplicate=duplicate, cuts=cuts)
     crashes = tuple(_crash(text) for text in crash)
     scenario = Scenario(
-        members, protocol, planner, None, level, classes, causal, False, messages, senders, max(messages / 2, 1.0),
-        workload, network, crashes, seed=seed,
+        members, protocol, planner, level=level, class_rule=classes, causal=causal, messages=messages, senders=senders,
+        span=max(messages / 2, 1.0), workload=workload, several=several, network=network, crashes=crashes, seed=seed,
     )  # fmt: skip
     known = deploy(scenario).sites
     for site in [c.site for c in crashes] + [site for c in cuts for site in (c.a, c.b)]:
@@ -131,6 +137,11 @@ def simulate(
     result = _result(verdict, protocol, seed, replay)
     _print(result, as_json)
     return 0 if verdict.ok else 1
+
+
+def unions_of(given: tuple[str, ...]) -> list[list[str]]:
+    """Read `--union A+B`, given any number of times."""
+    return [text.split("+") for text in given]
 
 
 def _result(verdict: Any, protocol: str, seed: int, replay: str) -> dict[str, Any]:
@@ -189,7 +200,11 @@ def explore(
     /,
     *,
     protocol: Protocol = "propagation",
+    planner: Planner = Planner.ELIMINATION,
     level: Level = Level.ACYCLIC,
+    classes: ClassRule | None = None,
+    causal: Annotated[bool, Parameter(negative="")] = False,
+    union: tuple[str, ...] = (),
     messages: int = 3,
     losses: int = 0,
     duplicates: int = 0,
@@ -210,10 +225,19 @@ def explore(
         Who is in which group: .toml, .csv or .parquet; keep it small.
     protocol
         propagation, sequencer, arrow, combining, hybrid, two-phase, timestamp, arrow-counting or combining-counting.
+    planner
+        For propagation: greedy, elimination, metagroup, central or best.
     level
         What the classes are chosen for: total or acyclic.
+    classes
+        Which groups are ordered together, instead of the finest that keeps the level.
+    causal
+        Causal order too (not with two-phase); the classes are then s1, or one for all groups.
+    union
+        A+B: declare that messages go to groups A and B at once; may be given several times.
     messages
-        How many messages are sent, from two sources, to the groups in turn.
+        How many messages are sent, from two sources, to the groups in turn; the second goes to several groups at once
+        where that is allowed.
     losses
         How many messages may be lost, at any point.
     duplicates
@@ -238,12 +262,19 @@ def explore(
 
     from ordercast.sim.explorer import Case, Explorer
     from ordercast.sim.scenario import Scenario, deploy
+    from ordercast.sim.workload import unions
 
     if messages < 1 or min(losses, duplicates, crashes) < 0 or states < 1:
         raise InputError("--messages and --states must be at least 1, faults at least 0")
-    deployment = deploy(Scenario(read_membership(membership), protocol, level=level, senders=2, seed=seed))
-    sources, groups = deployment.groups.sources, sorted(deployment.groups.members)
-    orders = tuple((sources[i % len(sources)], (groups[i % len(groups)],)) for i in range(messages))
+    members = read_membership(membership).with_unions(unions_of(union))
+    scenario = Scenario(
+        members, protocol, planner, level=level, class_rule=classes, causal=causal, senders=2, seed=seed
+    )  # fmt: skip
+    deployment = deploy(scenario)
+    sources, groups = deployment.groups.sources, [(group,) for group in sorted(deployment.groups.members)]
+    several = list(deployment.groups.unions) or unions(deployment.groups)[:1]
+    destinations = [*groups[:1], *several, *groups[1:]]
+    orders = tuple((sources[i % len(sources)], destinations[i % len(destinations)]) for i in range(messages))
     used = tuple(sorted({source for source, _ in orders}))
     deployment = replace(deployment, groups=with_(deployment.groups, sources=used))
     explored = Explorer(Case(deployment, orders, losses, duplicates, crashes, reorder, states)).run()

@@ -17,6 +17,13 @@ class Past:
         for group, number in context:
             self.entries[group] = max(self.entries.get(group, 0), number)
 
+    def merged(self, context: Numbers) -> Numbers:
+        """Return both as a value, entry by entry the larger; this one stays as it is."""
+        both = Past()
+        both.merge(self.frozen())
+        both.merge(context)
+        return both.frozen()
+
     def frozen(self) -> Numbers:
         """Return the context as a value, sorted."""
         return tuple(sorted(self.entries.items()))

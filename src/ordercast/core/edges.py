@@ -11,7 +11,7 @@ acknowledgement then says that the whole subtree below has the message, and a so
 
 from collections.abc import Callable
 
-from ordercast.core.effects import Append, Effect, Held, Send
+from ordercast.core.effects import Append, Effect, Held, Refuse, Send
 from ordercast.core.events import Control, Event, Message, Multicast, Received
 from ordercast.errors import PeerError
 from ordercast.types import SiteId
@@ -23,6 +23,7 @@ RESEND_AT_MOST = 256  # envelopes per request; the rest is asked for when these 
 Key = tuple[SiteId, int]
 Originate = Callable[[Multicast, list[Effect]], None]
 Take = Callable[[SiteId, Message, list[Effect]], None]
+Check = Callable[[SiteId, Message], None]
 
 
 class Carry(Message, frozen=True, gc=False):
@@ -103,14 +104,23 @@ class Edges:
         self._out: dict[Key, _Out] = {}
         self._in: dict[Key, _In] = {}
 
-    def step(self, event: Event, originate: Originate, take: Take) -> list[Effect]:
-        """Take an event for a machine all of whose traffic runs over edges."""
+    def step(self, event: Event, originate: Originate, check: Check, take: Take) -> list[Effect]:
+        """Take an event for a machine all of whose traffic runs over edges.
+
+        `check` sees a message before anything changes and raises PeerError for what no honest peer sends. What can only
+        be judged in its turn, `take` refuses with PeerError before it changes anything: the number is used up and
+        logged, so that a replay goes the same way, and the host is asked to drop the link.
+        """
         if isinstance(event, Received):
             if type(event.message) is not Carry:
                 return self.control(event.sender, event.message)
+            check(event.sender, event.message.message)
             effects: list[Effect] = [Append(event)]
             for message in self.receive(event.sender, event.message, effects):
-                take(event.sender, message, effects)
+                try:
+                    take(event.sender, message, effects)
+                except PeerError as error:
+                    effects.append(Refuse(event.sender, str(error)))
             return effects
         if isinstance(event, Multicast):
             effects = [Append(event)]
@@ -257,19 +267,6 @@ class Edges:
         return [
             Send(peer, Null(stream, out.sent)) for (to, stream), out in self._out.items() if to == peer and out.kept
         ]
-
-    def forget(self, peer: SiteId) -> None:
-        """The peer has lost everything (it is not durable): begin anew with it; what it still owed is given up."""
-        for key in [key for key in self._in if key[0] == peer]:
-            del self._in[key]
-        for out in self._out.values():
-            for number in [number for number, (key, _) in out.because.items() if key[0] == peer]:
-                del out.because[number]
-        for key in [key for key in self._out if key[0] == peer]:
-            for behind, number in self._out.pop(key).because.values():
-                if behind in self._in:
-                    self._in[behind].owed[number] -= 1
-                    self._settle(self._in[behind])
 
     def settled(self, key: Key) -> int:
         """With `subtree`: up to which number everything that came over an edge is safe."""

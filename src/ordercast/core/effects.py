@@ -59,7 +59,17 @@ class Safe(msgspec.Struct, frozen=True, gc=False):
         return f"safe {self.number}"
 
 
-Effect = Append | Send | Deliver | Placed | Safe
+class Refuse(msgspec.Struct, frozen=True, gc=False):
+    """This peer sent what the protocol forbids, found only in its turn: drop the link to it, and say why."""
+
+    peer: SiteId
+    reason: str
+
+    def __str__(self) -> str:
+        return f"refuse {self.peer}: {self.reason}"
+
+
+Effect = Append | Send | Deliver | Placed | Safe | Refuse
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):

@@ -4,7 +4,7 @@ import numpy as np
 
 from ordercast.membership import Indices, Membership, Offsets
 from ordercast.planning import kernels
-from ordercast.types import ClassRule, GroupId
+from ordercast.types import ClassRule, GroupId, Level
 
 
 def class_labels(membership: Membership, rule: ClassRule) -> Indices:
@@ -16,8 +16,27 @@ def class_labels(membership: Membership, rule: ClassRule) -> Indices:
             leader = kernels.strongly_connected(*_incidence(membership), len(membership.groups))
         case ClassRule.BLOCKS:
             leader = kernels.biconnected(*_incidence(membership), len(membership.groups))
+    if membership.unions:
+        leader = _with_unions(membership, leader)
     labels: Indices = np.unique(leader, return_inverse=True)[1].astype(np.int32)
     return labels
+
+
+def _with_unions(membership: Membership, leader: Indices) -> Indices:
+    """Put every declared union and its groups into one class; classes that meet in a union merge."""
+    number = {group: index for index, group in enumerate(membership.groups)}
+    leader = leader.copy()
+    for union in membership.unions:
+        together = leader[[number["+".join(union)], *(number[group] for group in union)]]
+        leader[np.isin(leader, together)] = together.min()
+    return leader
+
+
+def are_right(membership: Membership, chosen: list[list[GroupId]], level: Level) -> bool:
+    """Whether these classes keep a level: they are as coarse as the finest ones that do (docs/classes.md)."""
+    class_of = {group: index for index, groups in enumerate(chosen) for group in groups}
+    finest = classes(membership, ClassRule.for_level(level))
+    return all(len({class_of[group] for group in groups}) == 1 for groups in finest)
 
 
 def classes(membership: Membership, rule: ClassRule) -> list[list[GroupId]]:

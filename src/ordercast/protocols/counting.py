@@ -14,11 +14,11 @@ from typing import Protocol
 
 import msgspec
 
-from ordercast.core.edges import Edges
+from ordercast.core.edges import EARLY_AT_MOST, Edges
 from ordercast.core.effects import Deliver, Effect, Held
 from ordercast.core.events import Envelope, Event, Message, Multicast
-from ordercast.core.machine import Groups
-from ordercast.errors import LocalError, PeerError
+from ordercast.core.machine import NUMBER_AT_MOST, Groups
+from ordercast.errors import PeerError
 from ordercast.topology import SpanningTrees
 from ordercast.types import SiteId
 
@@ -85,6 +85,10 @@ class Counter(Protocol):
         """Learn how many have been counted."""
         ...
 
+    def may_come(self, sender: SiteId, message: "Count | Grant") -> bool:
+        """Whether an honest site of the class may send this here, as the counter stands now."""
+        ...
+
     @property
     def waiting(self) -> list[Count]:
         """What waits for a number here."""
@@ -109,6 +113,12 @@ class ArrowCounter:
             return Counted(sends=((next_hop, count),))
         self.queue.append(count)
         return self._advance()
+
+    def may_come(self, sender: SiteId, message: Count | Grant) -> bool:
+        """A request carries its message; a grant comes only to a sink that waits for the number."""
+        if isinstance(message, Grant):
+            return self.number is None
+        return message.envelope is not None and message.amount == 1
 
     def grant(self, counted: int) -> Counted:
         """The number has arrived."""
@@ -150,6 +160,12 @@ class CombiningCounter:
             self.climbing, self.gathered = self.gathered, []
             return self.grant(self.counted)
         return self._climb()
+
+    def may_come(self, sender: SiteId, message: Count | Grant) -> bool:
+        """Requests climb without their messages; a grant comes from above, to whom waits for one."""
+        if isinstance(message, Grant):
+            return sender == self.parent and bool(self.climbing)
+        return sender != self.parent and message.envelope is None
 
     def _climb(self) -> Counted:
         if self.climbing or not self.gathered or self.parent is None:
@@ -207,37 +223,56 @@ class CountingMulticast:
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
-        return self.edges.step(event, self._originate, self._take)
+        return self.edges.step(event, self._originate, self._check, self._take)
 
     def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
-        classes = {self.groups.class_of(group) for group in multicast.groups}
-        if len(classes) > 1:
-            raise LocalError(f"groups {', '.join(multicast.groups)} have different counters")
-        (order_class,) = classes
+        envelope = self.groups.envelope(multicast.groups, self.me, self.incarnation, self.sent + 1, multicast.body)
         self.sent += 1
-        epoch = self.groups.epoch
-        envelope = Envelope(order_class, epoch, multicast.groups, self.me, self.incarnation, self.sent, multicast.body)
+        order_class = envelope.order_class
         if order_class in self.counters:
             self._count(self.me, Count(order_class, 1, self.me, envelope), effects)
         else:
             effects.append(self.edges.send(self.trees.root(order_class), 0, Ask(envelope)))
 
+    def _check(self, sender: SiteId, message: Message) -> None:
+        """Refuse what no honest peer sends, before anything changes (errata 62)."""
+        right = False
+        match message:
+            case Ask(envelope) | Numbered(_, envelope):
+                self.groups.check(sender, envelope)
+                sites = self.trees.sites(envelope.order_class)
+                if isinstance(message, Ask):
+                    right = envelope.source == sender not in sites and self.trees.root(envelope.order_class) == self.me
+                else:
+                    right = sender in sites and self.me in sites and 0 < message.number <= NUMBER_AT_MOST
+            case Count(order_class, amount, origin, counted) if order_class in self.counters:
+                if counted is not None:
+                    self.groups.check(sender, counted)
+                    right = counted.order_class == order_class
+                right = right or counted is None
+                right = right and self.trees.are_neighbours(order_class, sender, self.me)
+                right = right and origin in self.trees.sites(order_class) and 0 < amount <= NUMBER_AT_MOST
+            case Grant(order_class, counted_so_far) if order_class in self.counters:
+                right = sender in self.trees.sites(order_class) and 0 <= counted_so_far <= NUMBER_AT_MOST
+        if not right:
+            raise PeerError(f"{sender} sent {self.me} what is not for counting, or not its to send: {message}")
+
     def _take(self, sender: SiteId, message: Message, effects: list[Effect]) -> None:
         match message:
-            case Count():
-                self._count(sender, message, effects)
+            case Count(order_class) | Grant(order_class):
+                counter = self.counters[order_class]
+                if not counter.may_come(sender, message):
+                    raise PeerError(f"{sender} sent {self.me} what is not expected now: {message}")
+                if isinstance(message, Count):
+                    self._count(sender, message, effects)
+                else:
+                    self._done(order_class, counter.grant(message.counted), effects)
             case Ask(envelope):
                 self._count(self.me, Count(envelope.order_class, 1, self.me, envelope), effects)
-            case Grant(order_class, counted) if order_class in self.counters:
-                self._done(order_class, self.counters[order_class].grant(counted), effects)
-            case Numbered(number, envelope) if envelope.order_class in self.lines:
+            case Numbered(number, envelope):
                 self._deliver(number, envelope, effects)
-            case _:
-                raise PeerError(f"{sender} sent what is not for counting: {message}")
 
     def _count(self, came_from: SiteId, count: Count, effects: list[Effect]) -> None:
-        if count.order_class not in self.counters:
-            raise PeerError(f"{came_from} sent {count} to a site outside the class")
         self._done(count.order_class, self.counters[count.order_class].count(came_from, count), effects)
 
     def _done(self, order_class: int, counted: Counted, effects: list[Effect]) -> None:
@@ -253,8 +288,8 @@ class CountingMulticast:
 
     def _deliver(self, number: int, envelope: Envelope, effects: list[Effect]) -> None:
         line = self.lines[envelope.order_class]
-        if number < line.next or number in line.early:
-            raise PeerError(f"two messages with number {number}: {envelope}")
+        if number < line.next or number in line.early or number > line.next + EARLY_AT_MOST:
+            raise PeerError(f"number {number} is taken, or far ahead: {envelope}")
         line.early[number] = (envelope, self.edges.now)
         while line.next in line.early:
             ready, _ = line.early.pop(line.next)

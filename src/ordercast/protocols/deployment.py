@@ -17,9 +17,16 @@ from ordercast.protocols.sequencing import Sequencing
 from ordercast.protocols.swap import SwapMulticast, SwapObject
 from ordercast.protocols.two_phase import TwoPhase
 from ordercast.topology import Plan, Routes, SpanningTrees
-from ordercast.types import SiteId
+from ordercast.types import ClassRule, Level, SiteId
 
 Promise = frozenset[str]
+
+
+def class_rule(protocol: str, level: Level, *, causal: bool) -> ClassRule | None:
+    """Return which groups a protocol orders together for a promise; None for all of them."""
+    if protocol in ONE_ORDER or (causal and protocol in SWAPS):
+        return None
+    return ClassRule.S1 if causal else ClassRule.for_level(level)
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,31 @@ class Deployment:
     receipts: bool = False
     """Sources learn of the place and the safety of their messages (propagation only; for live sites)."""
     patience: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what would be promised and not kept."""
+        if self.protocol not in MACHINES:
+            raise InputError(f"protocol is one of {', '.join(MACHINES)}, not {self.protocol!r}")
+        if self.protocol in ONE_ORDER and len(self.groups.classes) > 1:
+            raise InputError(f"protocol {self.protocol} orders all groups together: it takes one class")
+        if not self.causal:
+            return
+        if self.protocol == "two-phase":
+            raise InputError("protocol two-phase keeps no causal order (errata 54); timestamp and sequencer do")
+        if self.protocol in SWAPS and len(self.groups.classes) > 1:
+            raise InputError(f"protocol {self.protocol} keeps causal order inside one class only; here are several")
+        if self.protocol == "propagation":
+            self._one_class_per_site()
+
+    def _one_class_per_site(self) -> None:
+        """Streams of two classes that wait for each other's past can wait in a circle."""
+        class_at: dict[SiteId, int] = {}
+        for index, groups in enumerate(self.groups.classes):
+            for site in self.groups.union(groups):
+                if class_at.setdefault(site, index) != index:
+                    raise InputError(
+                        f"protocol propagation keeps causal order with classes s1: {site} is in two classes"
+                    )
 
     @cached_property
     def routes(self) -> Routes:
@@ -99,6 +131,11 @@ def _with_level(deployment: Deployment) -> Promise:
     return frozenset({"fifo", *level, *causal})
 
 
+def _one_order(deployment: Deployment) -> Promise:
+    """All groups in one sequence; causal order comes with it where the option is accepted."""
+    return frozenset({"fifo", "total", "acyclic"} | ({"causal"} if deployment.causal else set()))
+
+
 def _hybrid(deployment: Deployment) -> Promise:
     """Causal everywhere, total in each group: KIN's hybrid has no order across groups beyond causality."""
     alone = all(len(groups) == 1 for groups in deployment.groups.classes)
@@ -107,7 +144,7 @@ def _hybrid(deployment: Deployment) -> Promise:
 
 def _propagation(deployment: Deployment, me: SiteId) -> Machine:
     d = deployment
-    return Propagation(me, d.routes, causal=d.causal, receipts=d.receipts, patience=d.patience)
+    return Propagation(me, d.groups, d.routes, causal=d.causal, receipts=d.receipts, patience=d.patience)
 
 
 def _arrow(me: SiteId, trees: SpanningTrees, order_class: int) -> SwapObject:
@@ -126,6 +163,10 @@ MACHINES: dict[str, tuple[Callable[[Deployment, SiteId], Machine], Callable[[Dep
     "hybrid": (lambda d, me: SwapMulticast(me, d.groups, d.trees, hybrid), _with_level),
     "arrow-counting": (lambda d, me: CountingMulticast(me, d.groups, d.trees, ArrowCounter), _with_level),
     "combining-counting": (lambda d, me: CountingMulticast(me, d.groups, d.trees, CombiningCounter), _with_level),
-    "two-phase": (lambda d, me: TwoPhase(me, d.groups), lambda d: frozenset({"fifo", "total", "acyclic"})),
-    "timestamp": (lambda d, me: Timestamp(me, d.groups), lambda d: frozenset({"fifo", "total", "acyclic"})),
+    "two-phase": (lambda d, me: TwoPhase(me, d.groups), _one_order),
+    "timestamp": (lambda d, me: Timestamp(me, d.groups), _one_order),
 }
+ONE_ORDER = ("two-phase", "timestamp")
+"""Machines that put everything into one order: all groups are one class."""
+SWAPS = ("arrow", "combining", "hybrid", "arrow-counting", "combining-counting")
+"""One object per class: what comes before and after it through another class, it does not see."""

@@ -2,7 +2,8 @@
 
 A source stamps a message with its clock and sends it to the destinations. A destination delivers the smallest stamp
 once it has heard a larger one from every source that could still send a smaller one: all sources of all its groups, on
-FIFO edges (errata 51). It asks a silent source, which raises its clock and answers with a null. Ties go by source.
+FIFO edges (errata 51). It asks a silent source, which raises its clock and answers with a null. Ties go by source. What
+happened before a message has a smaller stamp, so the order is causal too.
 """
 
 from bisect import insort
@@ -10,8 +11,8 @@ from bisect import insort
 from ordercast.core.edges import Edges
 from ordercast.core.effects import Deliver, Effect, Held
 from ordercast.core.events import Envelope, Event, Message, Multicast
-from ordercast.core.machine import Groups
-from ordercast.errors import LocalError, PeerError
+from ordercast.core.machine import NUMBER_AT_MOST, Groups
+from ordercast.errors import PeerError
 from ordercast.types import SiteId
 
 JUMP_AT_MOST = 2**40  # a clock that jumps further is a fault of the peer (errata 62)
@@ -59,16 +60,12 @@ class Timestamp:
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
-        return self.edges.step(event, self._originate, self._take)
+        return self.edges.step(event, self._originate, self._check, self._take)
 
     def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
-        if self.me not in self.groups.sources:
-            raise LocalError(f"{self.me} is not one of the sources: nobody would wait for its stamps")
+        envelope = self.groups.envelope(multicast.groups, self.me, self.incarnation, self.sent + 1, multicast.body)
         self.sent += 1
         self.clock += 1
-        order_class = self.groups.class_of(multicast.groups[0])
-        epoch = self.groups.epoch
-        envelope = Envelope(order_class, epoch, multicast.groups, self.me, self.incarnation, self.sent, multicast.body)
         for site in self.groups.union(multicast.groups):
             if site != self.me:
                 effects.append(self.edges.send(site, 0, Stamped(self.clock, envelope)))
@@ -76,9 +73,29 @@ class Timestamp:
                 insort(self.queue, (self.clock, self.me, self.sent, envelope, self.edges.now))
         self._deliver(effects)
 
+    def _check(self, sender: SiteId, message: Message) -> None:
+        """Refuse what no honest peer sends, before anything changes (errata 62)."""
+        match message:
+            case Stamped(time, envelope):
+                self.groups.check(sender, envelope)
+                right = envelope.source == sender and self.me in self.groups.union(envelope.groups)
+                right = right and sender in self.heard
+            case Silent(time):
+                right = sender in self.heard
+            case Ask(time):
+                right = sender in self.groups.everybody
+            case _:
+                right, time = False, 0
+        if not right:
+            raise PeerError(f"{sender} sent {self.me} what is not for timestamps, or not its to send: {message}")
+        if not 0 <= time <= min(self.clock + JUMP_AT_MOST, NUMBER_AT_MOST):
+            raise PeerError(f"{sender} is {time - self.clock} ticks ahead")
+
     def _take(self, sender: SiteId, message: Message, effects: list[Effect]) -> None:
         match message:
             case Stamped(time, envelope):
+                if time <= self.heard[sender]:
+                    raise PeerError(f"{sender} stamped {envelope} with {time}, and said {self.heard[sender]} before")
                 self._hear(sender, time)
                 insort(self.queue, (time, sender, envelope.number, envelope, self.edges.now))
                 self._deliver(effects)
@@ -88,14 +105,8 @@ class Timestamp:
             case Ask(time):
                 self.clock = max(self.clock, time)
                 effects.append(self.edges.send(sender, 0, Silent(self.clock)))
-            case _:
-                raise PeerError(f"{sender} sent what is not for timestamps: {message}")
 
     def _hear(self, sender: SiteId, time: int) -> None:
-        if time > self.clock + JUMP_AT_MOST:
-            raise PeerError(f"{sender} is {time - self.clock} ticks ahead")
-        if sender not in self.heard:
-            raise PeerError(f"{sender} is not one of the sources")
         self.heard[sender] = max(self.heard[sender], time)
         self.clock = max(self.clock, time)
 

@@ -7,28 +7,36 @@ traffic and tree traffic apart, and each class has streams of its own.
 Stamp: the last stamp that came from above, zeros down to this site's depth, then this site's own counter. Bytes that
 come from above later are larger, because an ancestor's counter stands where we wrote zeros.
 
-With `causal`, a message carries what its source had sent and delivered, in all classes, and a site holds a stream back
-until it has seen (passed on) those of them that are of the same class and pass it (errata 6, 7). That is causal order
-wherever no site is in two classes: so causal deployments use `s1`. Without it a source's messages to different
-groups may be delivered in another order than they were sent.
+A message may wait for others: its `past` names, for a source and a destination, the last message that came before it,
+and a site holds a stream back until it has passed on those of them that pass here (errata 6, 7, 66). A stream from
+above is held back by what comes to this site directly, and the other way round; both never wait for each other, because
+the parent keeps to the same rule: what passes it is in the right order in its stream already.
+
+ - fifo: a source that has sent to several groups at once names what it sent to other entries of the class before.
+   Naming only what shares a group is not enough: m0 to A+C and m2 to B+D from above, m1 to A+B here, and all wait.
+ - `causal`: a message names everything its source had sent and delivered, in all classes. It is causal order wherever
+   no site is in two classes, and refused elsewhere (`protocols.deployment`). What is safe at every destination needs
+   not be named any more: a source says with its messages, or when it falls silent, up to which number that is so.
 
 With `receipts` a source learns of its messages: their place, from the entry (errata 9), and when they are safe, because
-acknowledgements then climb the tree: a site acknowledges what all its children have acknowledged.
+acknowledgements then climb the tree: a site acknowledges what all its children have acknowledged. `causal` needs them.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 
 import msgspec
 
 from ordercast.core.edges import Ack, Carry, Edges, Key
 from ordercast.core.effects import Append, Deliver, Effect, Held, Placed, Safe, Send
 from ordercast.core.events import Control, Envelope, Event, Message, Multicast, Received, Tick
+from ordercast.core.machine import Groups
 from ordercast.errors import PeerError
 from ordercast.topology import Routes
 from ordercast.types import GroupId, SiteId
 
-Past = tuple[tuple[SiteId, GroupId, int], ...]
-"""For a source and a group, the highest number of a message that came before."""
+Destination = tuple[GroupId, ...]
+Past = tuple[tuple[SiteId, Destination, int], ...]
+"""For a source and a destination, the highest number of a message that came before."""
 HERE = ""  # the sender of an edge that is none: messages that enter where they are sent
 
 
@@ -40,9 +48,20 @@ class Propagate(Message, frozen=True, gc=False):
     past: Past = ()
     receipt: bool = False
     """The source waits to hear of its place."""
+    safe: int = 0
+    """With `causal`: the source's messages up to this number are at all their destinations."""
 
     def __str__(self) -> str:
         return f"Propagate {self.envelope}"
+
+
+class Settled(Control, frozen=True, gc=False):
+    """With `causal`: my messages up to this number are at all their destinations; name them no more."""
+
+    number: int
+
+    def __str__(self) -> str:
+        return f"Settled {self.number}"
 
 
 class Place(Control, frozen=True, gc=False):
@@ -58,10 +77,10 @@ class Place(Control, frozen=True, gc=False):
 class _Tree:
     """What one site keeps for one class."""
 
-    __slots__ = ("above", "counter", "depth", "parent")
+    __slots__ = ("above", "counter", "depth")
 
-    def __init__(self, depth: int, parent: SiteId | None, epoch: int) -> None:
-        self.depth, self.parent = depth, parent
+    def __init__(self, depth: int, epoch: int) -> None:
+        self.depth = depth
         self.above = epoch.to_bytes(8, "big")  # the last stamp from above; every stamp starts with the epoch
         self.counter = 0
 
@@ -76,6 +95,7 @@ class Propagation:
     def __init__(
         self,
         me: SiteId,
+        groups: Groups,
         routes: Routes,
         *,
         incarnation: int = 1,
@@ -83,15 +103,21 @@ class Propagation:
         receipts: bool = False,
         patience: float = 0.0,
     ) -> None:
-        self.me, self.routes, self.incarnation, self.causal, self.receipts = me, routes, incarnation, causal, receipts
-        self.edges = Edges(subtree=receipts, patience=patience)
+        self.me, self.groups, self.routes, self.incarnation, self.causal = me, groups, routes, incarnation, causal
+        self.receipts = receipts or causal
+        self.edges = Edges(subtree=self.receipts, patience=patience)
         self.sent = 0
         self.local: dict[int, int] = {}  # messages that entered where they were sent, per stream
         self.of_class: dict[int, _Tree] = {}
-        self.seen: dict[tuple[SiteId, GroupId], int] = {}
-        self.past: dict[tuple[SiteId, GroupId], int] = {}
+        self.seen: dict[tuple[SiteId, Destination], int] = {}  # the last message passed on here
+        self.own: dict[int, dict[Destination, int]] = {}  # per class: the last message of this site to a destination
+        self.past: dict[SiteId, dict[Destination, int]] = {}  # with `causal`: what came before the next message
         self.waiting: dict[Key, deque[tuple[Propagate, float, int]]] = {}
         self.unsafe: dict[Key, deque[tuple[int, int]]] = {}  # own messages: (number on the edge, number), per edge
+        self.not_safe: OrderedDict[int, None] = OrderedDict()  # own messages by number, the first in constant time
+        self.placing: dict[int, SiteId] = {}  # own messages whose place is asked for, and who will say it
+        self.safe_of: dict[SiteId, int] = {}  # with `causal`: messages of a source up to this number are safe
+        self.told_safe = 0
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
@@ -99,7 +125,7 @@ class Propagation:
             message = event.message
             if type(message) is not Carry:
                 return self._control(event.sender, message)
-            self._from_whom(event.sender, message.message)
+            self._from_whom(event.sender, message)
             effects: list[Effect] = [Append(event)]
             key = (event.sender, message.stream)
             ready = self.edges.receive(event.sender, message, effects)
@@ -108,40 +134,47 @@ class Propagation:
                 self._arrive(key, inner, number, effects)
             return effects
         if isinstance(event, Multicast):
-            effects = [Append(event)]
-            self._originate(event, effects)
-            return effects
+            return self._originate(event)
         assert isinstance(event, Tick)
-        return self.edges.tick(event.now)
+        effects = self.edges.tick(event.now)
+        if self.causal:
+            self._tell_settled(effects)
+        return effects
 
-    def _from_whom(self, sender: SiteId, message: Message) -> None:
+    def _from_whom(self, sender: SiteId, carry: Carry) -> None:
         """What comes down comes from the parent, what is to be ordered from its source, to its entry (errata 62).
 
         Checked before anything changes: what is refused leaves no trace.
         """
+        message = carry.message
         if type(message) is not Propagate:
             raise PeerError(f"{sender} sent what is not for propagation: {message}")
         envelope = message.envelope
+        self.groups.check(sender, envelope)
+        if carry.stream != 2 * envelope.order_class + bool(message.stamp):
+            raise PeerError(f"{sender} sent {envelope} on stream {carry.stream}")
         if message.stamp:
-            if sender != self._tree(envelope.order_class).parent:
+            above = self.routes.parent(envelope.order_class, self.me)
+            if sender != above or not self.routes.passes(self.me, envelope.groups):
                 raise PeerError(f"{sender} sent {envelope} down, and is not above {self.me}")
         elif envelope.source != sender or self.routes.entry(envelope.groups) != self.me:
             raise PeerError(f"{sender} sent {envelope}, which is not its own or does not enter at {self.me}")
-
-    def forget(self, peer: SiteId) -> list[int]:
-        """A peer has lost everything: begin anew with it; return this site's messages that may be lost with it."""
-        self.edges.forget(peer)
-        for tree in self.of_class.values():
-            if tree.parent == peer:
-                tree.above = self.routes.plan.epoch.to_bytes(8, "big")
-        lost = [number for key in [k for k in self.unsafe if k[0] == peer] for _, number in self.unsafe.pop(key)]
-        effects: list[Effect] = []
-        self._safe(effects)  # what only the peer had not acknowledged is as safe as it will be
-        return lost + [effect.number for effect in effects if isinstance(effect, Safe)]
+        for _, groups, _ in message.past:
+            if any(group not in self.groups.members for group in groups):
+                raise PeerError(f"{sender} sent {envelope} after a message to {'+'.join(groups)}, which is not here")
 
     def _control(self, sender: SiteId, message: Message) -> list[Effect]:
         if type(message) is Place:
-            return [Placed(message.number, message.stamp)] if self.receipts else []
+            expected = self.placing.get(message.number)
+            if expected is None:  # doubled, or nobody asked
+                return []
+            if expected != sender:
+                raise PeerError(f"{sender} speaks of the place of {message.number}, which {expected} orders")
+            del self.placing[message.number]
+            return [Placed(message.number, message.stamp)]
+        if type(message) is Settled:
+            self._forget(sender, message.number)
+            return []
         effects = self.edges.control(sender, message)
         if self.receipts and type(message) is Ack:
             self._safe(effects)
@@ -152,30 +185,56 @@ class Propagation:
         for key, numbers in self.unsafe.items():
             upto = self.edges.settled(key) if not key[0] else self.edges.acked(key)
             while numbers and numbers[0][0] <= upto:
-                effects.append(Safe(numbers.popleft()[1]))
+                number = numbers.popleft()[1]
+                self.not_safe.pop(number, None)
+                self.placing.pop(number, None)  # what told the place was lost
+                effects.append(Safe(number))
+        self._forget(self.me, self._safe_upto)
 
-    def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
+    @property
+    def _safe_upto(self) -> int:
+        return next(iter(self.not_safe), self.sent + 1) - 1 if self.receipts else 0
+
+    def _forget(self, source: SiteId, number: int) -> None:
+        """A source's messages up to this number are everywhere: nothing needs to wait for them any more."""
+        if number <= self.safe_of.get(source, 0):
+            return
+        self.safe_of[source] = number
+        kept = self.past.get(source)
+        if kept is not None:
+            self.past[source] = {groups: last for groups, last in kept.items() if last > number}
+        if source == self.me:
+            for own in self.own.values():
+                for groups in [groups for groups, last in own.items() if last <= number]:
+                    del own[groups]
+
+    def _tell_settled(self, effects: list[Effect]) -> None:
+        """Once this site has fallen silent and all it sent is safe, those who may still name it are told."""
+        if self.told_safe < self.sent == self._safe_upto:
+            self.told_safe = self.sent
+            others = sorted(self.groups.everybody - {self.me})
+            effects += [Send(site, Settled(self.sent)) for site in others]
+
+    def _originate(self, multicast: Multicast) -> list[Effect]:
         """`originate_message`: hand it to the primary destination, which may be this site."""
-        entry = self.routes.entry(multicast.groups)
-        order_class = self.routes.class_of[multicast.groups[0]]
-        self.sent += 1
-        epoch = self.routes.plan.epoch
-        envelope = Envelope(order_class, epoch, multicast.groups, self.me, self.incarnation, self.sent, multicast.body)
-        past: Past = ()
-        if self.causal:
-            past = tuple((source, group, number) for (source, group), number in sorted(self.past.items()))
-            for group in multicast.groups:
-                self.past[self.me, group] = self.sent
-        message = Propagate(envelope, b"", past, multicast.receipt)
+        groups = multicast.groups
+        order_class, number = self.groups.origin(self.me, groups), self.sent + 1
+        entry = self.routes.entry(groups)
+        effects: list[Effect] = [Append(multicast)]
+        safe = self._safe_upto if self.causal else 0
+        self.sent = number
+        envelope = self.groups.envelope(groups, self.me, self.incarnation, number, multicast.body)
+        past = self._past(order_class, groups, entry)
+        message = Propagate(envelope, b"", past, multicast.receipt, safe)
         stream = 2 * order_class
         key = (HERE if entry == self.me else entry, stream)
-        at = self.local.get(stream, 0) + 1
         if self.receipts:
             own = self.unsafe.setdefault(key, deque())
+            self.not_safe[number] = None
         if entry == self.me:
-            self.local[stream] = at
+            at = self.local[stream] = self.local.get(stream, 0) + 1
             if self.receipts:
-                own.append((at, self.sent))
+                own.append((at, number))
             self._arrive(key, message, at, effects)
             if self.receipts:
                 self._safe(effects)
@@ -183,12 +242,29 @@ class Propagation:
             send = self.edges.send(entry, stream, message)
             if self.receipts:
                 assert isinstance(send.message, Carry)
-                own.append((send.message.number, self.sent))
+                own.append((send.message.number, number))
+            if multicast.receipt:
+                self.placing[number] = entry
             effects.append(send)
+        return effects
+
+    def _past(self, order_class: int, groups: Destination, entry: SiteId) -> Past:
+        """Return what a message must not overtake, and remember it as what the next one must not overtake."""
+        past: Past = ()
+        own = self.own.setdefault(order_class, {})
+        if self.causal:
+            known = ((source, *last) for source, by_destination in self.past.items() for last in by_destination.items())
+            past = tuple(sorted(known))
+            self.past.setdefault(self.me, {})[groups] = self.sent
+        elif len(groups) > 1 or any(len(other) > 1 for other in own):  # over one entry the stream keeps the order
+            others = ((self.me, *last) for last in own.items() if self.routes.entry(last[0]) != entry)
+            past = tuple(sorted(others))
+        own[groups] = self.sent
+        return past
 
     def _arrive(self, key: Key, message: Propagate, number: int, effects: list[Effect]) -> None:
         """Pass on now, or behind what its stream already holds back."""
-        if not self.causal:
+        if not self.waiting and self._missing(message) is None:
             self._pass_on(key, message, number, effects)
             return
         self.waiting.setdefault(key, deque()).append((message, self.edges.now, number))
@@ -204,18 +280,20 @@ class Propagation:
                     message, _, number = queue.popleft()
                     self._pass_on(key, message, number, effects)
                     moved = True
+                if not queue:
+                    del self.waiting[key]
 
-    def _missing(self, message: Propagate) -> tuple[SiteId, GroupId, int] | None:
+    def _missing(self, message: Propagate) -> tuple[SiteId, Destination, int] | None:
         """Return an earlier message that passes here and was not seen yet."""
-        classes, own = self.routes.class_of, message.envelope.order_class
-        for source, group, number in message.past:
-            if self.seen.get((source, group), 0) < number and classes[group] == own and self._passes(group):
-                return source, group, number
+        own = message.envelope.order_class
+        for source, groups, number in message.past:
+            if (
+                self.seen.get((source, groups), 0) < number
+                and self.routes.class_of[groups[0]] == own
+                and self.routes.passes(self.me, groups)
+            ):
+                return source, groups, number
         return None
-
-    def _passes(self, group: GroupId) -> bool:
-        route = self.routes.plan.groups[group]
-        return self.me == route.entry or self.me in route.members or self.me in route.extra
 
     def _pass_on(self, key: Key, message: Propagate, number: int, effects: list[Effect]) -> None:
         """`send_message` and `queue_for_delivery`; messages are values, so no counter is confused (errata 4)."""
@@ -224,15 +302,11 @@ class Propagation:
         tree = self._tree(order_class)
         if message.stamp:
             tree.above = message.stamp
-        elif self.routes.entry(envelope.groups) == self.me:
+        else:
             message = msgspec.structs.replace(message, stamp=tree.next_stamp())
             if message.receipt:
                 self._tell_place(envelope, message.stamp, effects)
-        else:
-            raise PeerError(f"{envelope.source} sent {envelope} here, where it does not enter")
-        if self.causal:
-            for group in envelope.groups:
-                self.seen[envelope.source, group] = envelope.number
+        self.seen[envelope.source, envelope.groups] = envelope.number
         if self.routes.delivers(self.me, envelope.groups):
             effects.append(Deliver(envelope, message.stamp))
             if self.causal:
@@ -246,9 +320,8 @@ class Propagation:
     def _tree(self, order_class: int) -> _Tree:
         tree = self.of_class.get(order_class)
         if tree is None:
-            above = self.routes.path_up(order_class, self.me)[1:]
-            epoch = self.routes.plan.epoch
-            tree = self.of_class[order_class] = _Tree(len(above), above[0] if above else None, epoch)
+            tree = _Tree(self.routes.depth(order_class, self.me), self.groups.epoch)
+            self.of_class[order_class] = tree
         return tree
 
     def _tell_place(self, envelope: Envelope, stamp: bytes, effects: list[Effect]) -> None:
@@ -260,20 +333,25 @@ class Propagation:
     def _remember(self, message: Propagate) -> None:
         """Add a delivered message and its past to what the next one of this site comes after."""
         envelope = message.envelope
-        own = [(envelope.source, group, envelope.number) for group in envelope.groups]
-        for source, group, number in (*message.past, *own):
-            self.past[source, group] = max(self.past.get((source, group), 0), number)
+        self._forget(envelope.source, message.safe)
+        for source, groups, number in (*message.past, (envelope.source, envelope.groups, envelope.number)):
+            if number > self.safe_of.get(source, 0):
+                known = self.past.setdefault(source, {})
+                known[groups] = max(known.get(groups, 0), number)
 
     def held(self) -> list[Held]:
         """Everything that waits here."""
         late = []
         for queue in self.waiting.values():
             missing = self._missing(queue[0][0]) if queue else None
+            source, groups, number = missing or ("?", (), 0)
+            before = f"{source}:{number} to {'+'.join(groups)}"
             for message, since, _ in queue:
-                late.append(Held(str(message.envelope), f"{missing} comes before it and was not seen", since))
+                late.append(Held(str(message.envelope), f"{before} comes before it and was not seen", since))
         return self.edges.held() + late
 
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is unacknowledged."""
-        return self.edges.idle and not any(self.waiting.values())
+        silent = not self.causal or self.told_safe == self.sent
+        return self.edges.idle and not self.waiting and silent

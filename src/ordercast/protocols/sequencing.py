@@ -8,7 +8,9 @@ the destination. A member delivers when its own numbers say that nothing is miss
   T2   C_m.G' = D_p.G'              for p's other groups that have an entry in C_m (errata 30)
 
 ACCEPTs travel unnumbered and may be lost: a member sees from the contexts what it lacks and asks (FETCH-MSGS). The
-sequencer keeps a message until all members have it, and tells the latest numbers while somebody lacks some.
+sequencer keeps a message until all members have it, and tells the latest numbers while somebody lacks some. While a
+history is full, requests are refused and leave no trace; what members report as stable is logged, because what is
+refused depends on it (errata 74). Ticks only repeat and remind: nothing is decided in them.
 
 With `causal` a request carries what its sender has sent and consumed, C_p, and members also wait for those entries
 that are of their own groups (errata 40), by "at least", not "equal" (CT2; errata 32). `causal` with a class for each
@@ -18,17 +20,20 @@ KIN §5 lets a sender go on without waiting, its unnumbered messages standing in
 deadlocks: x sends b1 to G, then a2 to H; y sends b2 to H, then a1 to G; G sequences a1 before b1, H a2 before b2, and
 a member of both waits in a circle (T1, CT2, T1, CT2). So requests to one sequencer are pipelined, which takes them in
 order anyway, and a request to another waits here until what was sent before has its number. The application never
-waits, and every entry of a context is a number.
+waits, and every entry of a context is a number. What a pipelined request came after, the sequencer adds: the numbers of
+its sender's earlier requests, which the sender did not know yet.
 """
+
+from collections import deque
 
 from ordercast.core.contexts import Numbers, Past
 from ordercast.core.effects import Append, Deliver, Effect, Held, Send
 from ordercast.core.events import Control, Envelope, Event, Message, Multicast, Received, Tick
-from ordercast.core.machine import Groups
-from ordercast.errors import LocalError, PeerError
+from ordercast.core.machine import NUMBER_AT_MOST, Groups
+from ordercast.errors import PeerError
 from ordercast.types import GroupId, SiteId
 
-ANSWERS_AT_MOST = 1024  # requests of one sender that may be under way at once
+UNDER_WAY_AT_MOST = 1024  # requests of one sender to one sequencer without a number; further ones wait at the sender
 FETCH_AT_MOST = 256  # messages per request; the rest is fetched when these are there
 HISTORY_AT_MOST = 1024  # envelopes of a group that not every member has; then requests wait
 
@@ -101,7 +106,8 @@ class Stable(Control, frozen=True, gc=False):
 class _Sequencer:
     """What the sequencer of one class keeps."""
 
-    def __init__(self, groups: Groups, order_class: int) -> None:
+    def __init__(self, groups: Groups, order_class: int, *, causal: bool) -> None:
+        self.causal = causal
         own = groups.classes[order_class]
         self.members = {group: groups.members[group] for group in own}
         sites = {group: set(groups.members[group]) for group in own}
@@ -114,6 +120,7 @@ class _Sequencer:
         self.history: dict[GroupId, dict[int, Accept]] = {group: {} for group in own}
         self.stable = {group: dict.fromkeys(self.members[group], 0) for group in own}
         self.told: dict[SiteId, Numbers] = {}
+        self.sent_by: dict[tuple[SiteId, int], Past] = {}  # with `causal`: the numbers of a sender's requests so far
 
     def accept(self, request: DoMulticast) -> Accept:
         """Give a request its place and its context."""
@@ -123,10 +130,17 @@ class _Sequencer:
         self.place += 1
         meets = sorted({other for group in envelope.groups for other in self.meets[group]})
         context = tuple((group, self.numbers[group]) for group in meets)
-        accept = Accept(envelope, self.place, request.count, context, request.past)
-        answers = self.answers.setdefault((envelope.source, envelope.incarnation), {})
-        answers[request.count] = tuple((group, self.numbers[group]) for group in envelope.groups)
-        answers.pop(request.count - ANSWERS_AT_MOST, None)
+        client = (envelope.source, envelope.incarnation)
+        numbers = tuple((group, self.numbers[group]) for group in envelope.groups)
+        past = request.past
+        if self.causal:
+            earlier = self.sent_by.setdefault(client, Past())
+            past = earlier.merged(past)
+            earlier.merge(numbers)
+        accept = Accept(envelope, self.place, request.count, context, past)
+        answers = self.answers.setdefault(client, {})
+        answers[request.count] = numbers
+        answers.pop(request.count - UNDER_WAY_AT_MOST, None)
         for group in envelope.groups:
             self.history[group][self.numbers[group]] = accept
         return accept
@@ -135,12 +149,16 @@ class _Sequencer:
         """Whether a history is as long as it may be: a member is away, or slow (KIN §4 bounds nothing)."""
         return any(len(self.history[group]) >= HISTORY_AT_MOST for group in groups if group in self.history)
 
-    def forget(self, group: GroupId) -> None:
-        """Drop what every member has (group-stable, KIN §4)."""
+    def report(self, group: GroupId, site: SiteId, number: int) -> bool:
+        """A member has everything up to a number; drop what every member has (group-stable, KIN §4)."""
+        if number <= self.stable[group][site]:
+            return False
+        self.stable[group][site] = number
         everywhere = min(self.stable[group].values())
         history = self.history[group]
-        for number in [number for number in history if number <= everywhere]:
-            del history[number]
+        for place in [place for place in history if place <= everywhere]:
+            del history[place]
+        return True
 
 
 class _Waiting:
@@ -166,10 +184,10 @@ class Sequencing:
             causal,
         )
         self.now = 0.0
-        self.sequencing = {c: _Sequencer(groups, c) for c, site in sequencers.items() if site == me}
+        self.sequencing = {c: _Sequencer(groups, c, causal=causal) for c, site in sequencers.items() if site == me}
         self.sent = 0
         self.counted: dict[int, int] = {}  # requests per class
-        self.unsent: list[tuple[Multicast, int, float]] = []  # with the number they have, waiting for another sequencer
+        self.unsent: deque[tuple[Multicast, int, float]] = deque()  # with the number they have, waiting for their turn
         self.asking: dict[int, dict[int, tuple[DoMulticast, float]]] = {}  # not yet ACCEPTed, per class
         self.own = [group for group, members in groups.members.items() if me in members]
         self.delivered = dict.fromkeys(self.own, 0)  # D_p, for own groups only (errata 36)
@@ -182,12 +200,18 @@ class Sequencing:
         """Take one event to completion."""
         effects: list[Effect] = []
         if isinstance(event, Received):
-            if not isinstance(event.message, Control):
+            self._check(event.sender, event.message)
+            if self._matters(event.message, event.sender):
                 effects.append(Append(event))
             self._take(event.sender, event.message, effects)
+            self._sequence_own(effects)
         elif isinstance(event, Multicast):
+            self.groups.origin(self.me, event.groups)
             effects.append(Append(event))
-            self._originate(event, effects)
+            self.sent += 1
+            self.unsent.append((event, self.sent, self.now))
+            self._request(effects)
+            self._sequence_own(effects)
         else:
             assert isinstance(event, Tick)
             self._tick(event.now, effects)
@@ -199,6 +223,63 @@ class Sequencing:
         else:
             effects.append(Send(site, message))
 
+    def _check(self, sender: SiteId, message: Message) -> None:
+        """Refuse what no honest peer sends, before anything changes (errata 62)."""
+        match message:
+            case DoMulticast(envelope, _, past):
+                self.groups.check(sender, envelope)
+                right = envelope.source == sender and envelope.order_class in self.sequencing and message.count > 0
+                right = right and self._are_numbers(past)
+            case Accept(envelope, place, _, context, past):
+                self.groups.check(sender, envelope)
+                right = self.sequencers[envelope.order_class] == sender and place > 0
+                right = right and self.me in self.groups.union(envelope.groups)
+                right = right and self._are_numbers(context) and self._are_numbers(past)
+                right = right and {group for group, _ in context}.issuperset(envelope.groups)
+            case Accepted(order_class, _, numbers):
+                right = self.sequencers.get(order_class) == sender and self._are_numbers(numbers)
+            case Latest(numbers):
+                right = self._are_numbers(numbers) and all(
+                    self._sequencer_site(group) == sender for group, _ in numbers
+                )
+            case Stable(numbers):
+                right = self._are_numbers(numbers) and all(self._serves(sender, group) for group, _ in numbers)
+                right = right and all(number <= self._sequencer_of(group).numbers[group] for group, number in numbers)
+            case FetchMsgs(group, first, _):
+                right = self._are_numbers(((group, first),)) and self._serves(sender, group)
+            case _:
+                right = False
+        if not right:
+            raise PeerError(f"{sender} sent {self.me} what is not for sequencing, or not its to send: {message}")
+
+    def _are_numbers(self, numbers: Numbers) -> bool:
+        return all(group in self.groups.members and 0 <= number <= NUMBER_AT_MOST for group, number in numbers)
+
+    def _serves(self, member: SiteId, group: GroupId) -> bool:
+        """Whether this site sequences a group for a member."""
+        return self._sequencer_site(group) == self.me and member in self.groups.members[group]
+
+    def _sequencer_site(self, group: GroupId) -> SiteId:
+        return self.sequencers[self.groups.class_of(group)]
+
+    def _sequencer_of(self, group: GroupId) -> _Sequencer:
+        return self.sequencing[self.groups.class_of(group)]
+
+    def _matters(self, message: Message, sender: SiteId) -> bool:
+        """Whether a message changes what must survive a crash; requests that are repeated or refused do not."""
+        match message:
+            case DoMulticast(envelope, count):
+                return self._refusal(self.sequencing[envelope.order_class], envelope, count) is None
+            case Stable(numbers):
+                return any(number > self._sequencer_of(group).stable[group][sender] for group, number in numbers)
+            case Accepted(order_class, count):
+                return count in self.asking.get(order_class, ())
+            case Accept(envelope, place, count):
+                own = envelope.source == self.me and count in self.asking.get(envelope.order_class, ())
+                waits = (envelope.order_class, place) in self.waiting
+                return own or not (waits or self._was_delivered(message))
+        return False
+
     def _take(self, sender: SiteId, message: Message, effects: list[Effect]) -> None:
         match message:
             case DoMulticast():
@@ -208,7 +289,7 @@ class Sequencing:
             case Accepted(order_class, count, numbers):
                 self._accepted(order_class, count, numbers, effects)
             case FetchMsgs(group, first, last):
-                history = self._sequencer_of(group, sender).history[group]
+                history = self._sequencer_of(group).history[group]
                 for number in range(first, min(last, first + FETCH_AT_MOST) + 1):
                     if number in history:
                         self._to(sender, history[number], effects)
@@ -219,28 +300,9 @@ class Sequencing:
                     self._fetch(group, number, effects)
             case Stable(numbers):
                 for group, number in numbers:
-                    sequencer = self._sequencer_of(group, sender)
-                    if sender in sequencer.stable[group] and number <= sequencer.numbers[group]:
-                        sequencer.stable[group][sender] = max(sequencer.stable[group][sender], number)
-                        sequencer.forget(group)
-            case _:
-                raise PeerError(f"{sender} sent what is not for sequencing: {message}")
-
-    def _sequencer_of(self, group: GroupId, sender: SiteId) -> _Sequencer:
-        for sequencer in self.sequencing.values():
-            if group in sequencer.numbers:
-                return sequencer
-        raise PeerError(f"{sender} takes {self.me} for the sequencer of {group}")
+                    self._sequencer_of(group).report(group, sender, number)
 
     # The sender.
-
-    def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
-        classes = {self.groups.class_of(group) for group in multicast.groups}
-        if len(classes) > 1:
-            raise LocalError(f"groups {', '.join(multicast.groups)} have different sequencers")
-        self.sent += 1
-        self.unsent.append((multicast, self.sent, self.now))
-        self._request(effects)
 
     def _request(self, effects: list[Effect]) -> None:
         """Send what may go: with `causal`, not while a request to another sequencer has no number yet."""
@@ -249,13 +311,16 @@ class Sequencing:
             order_class = self.groups.class_of(multicast.groups[0])
             if self.causal and any(asking for other, asking in self.asking.items() if other != order_class):
                 return
-            del self.unsent[0]
+            asking = self.asking.setdefault(order_class, {})
+            if len(asking) >= UNDER_WAY_AT_MOST:
+                return
+            self.unsent.popleft()
             count = self.counted[order_class] = self.counted.get(order_class, 0) + 1
-            epoch, groups = self.groups.epoch, multicast.groups
-            envelope = Envelope(order_class, epoch, groups, self.me, self.incarnation, number, multicast.body)
+            envelope = self.groups.envelope(multicast.groups, self.me, self.incarnation, number, multicast.body)
             request = DoMulticast(envelope, count, self.past.frozen() if self.causal else ())
-            self.asking.setdefault(order_class, {})[count] = (request, self.now)
-            self._to(self.sequencers[order_class], request, effects)
+            asking[count] = (request, self.now)
+            if self.sequencers[order_class] != self.me:  # its own requests a sequencer takes when it has room
+                effects.append(Send(self.sequencers[order_class], request))
 
     def _accepted(self, order_class: int, count: int, numbers: Numbers, effects: list[Effect]) -> None:
         """Rule 2: our message has its numbers; they can only raise C_p (errata 33)."""
@@ -263,23 +328,44 @@ class Sequencing:
             self.past.merge(numbers)
             self._request(effects)
 
+    def _sequence_own(self, effects: list[Effect]) -> None:
+        """Sequence this site's own requests, as far as its histories have room."""
+        moved = True
+        while moved:
+            moved = False
+            for order_class, sequencer in self.sequencing.items():
+                asking = self.asking.get(order_class)
+                while asking:
+                    request, _ = next(iter(asking.values()))
+                    if sequencer.full(request.envelope.groups):
+                        break
+                    self._sequence(self.me, request, effects)
+                    moved = True
+
     # The sequencer.
+
+    def _refusal(self, sequencer: _Sequencer, envelope: Envelope, count: int) -> str | None:
+        """Return why a request leaves no trace: it was taken before, is too early, or a history is full."""
+        taken = sequencer.taken.get((envelope.source, envelope.incarnation), 0)
+        if count <= taken:
+            return "taken"
+        if count > taken + UNDER_WAY_AT_MOST:
+            return "early"
+        return "full" if sequencer.full(envelope.groups) else None
 
     def _sequence(self, sender: SiteId, request: DoMulticast, effects: list[Effect]) -> None:
         envelope = request.envelope
-        sequencer = self.sequencing.get(envelope.order_class)
-        if sequencer is None or envelope.source != sender:
-            raise PeerError(f"{sender} sent {request} to {self.me}")
+        sequencer = self.sequencing[envelope.order_class]
         client = (envelope.source, envelope.incarnation)
-        taken = sequencer.taken.get(client, 0)
-        if request.count <= taken:  # a repeated request; known by sender, incarnation and count, not by id (errata 34)
+        refusal = self._refusal(sequencer, envelope, request.count)
+        if refusal == "taken":  # a repeated request; known by sender, incarnation and count, not by id (errata 34)
             numbers = sequencer.answers[client].get(request.count, ())
             self._to(sender, Accepted(envelope.order_class, request.count, numbers), effects)
-            return
-        if sequencer.full(envelope.groups):
+        if refusal is not None:
             return  # it comes again, and its sender holds back meanwhile
         early = sequencer.early.setdefault(client, {})
         early[request.count] = request
+        taken = sequencer.taken.get(client, 0)
         while taken + 1 in early:
             taken += 1
             sequencer.taken[client] = taken
@@ -305,13 +391,17 @@ class Sequencing:
         if not self.waiting and self._missing(accept) is None:
             self._consume(accept, effects)
             return
+        if self._was_delivered(accept):
+            return
         own = [(group, number) for group, number in accept.context if group in self.delivered]
-        if all(number <= self.delivered[group] for group, number in own if group in envelope.groups):
-            return  # delivered before
         self.waiting.setdefault((envelope.order_class, accept.place), _Waiting(accept, self.now))
         self._deliver(effects)
         for group, number in own:
             self._fetch(group, number if group not in envelope.groups else number - 1, effects)
+
+    def _was_delivered(self, accept: Accept) -> bool:
+        own = ((g, number) for g, number in accept.context if g in accept.envelope.groups and g in self.delivered)
+        return all(number <= self.delivered[group] for group, number in own)
 
     def _deliver(self, effects: list[Effect]) -> None:
         moved = True
@@ -346,6 +436,8 @@ class Sequencing:
         for group, number in accept.context:
             if group in envelope.groups and group in self.delivered:
                 self.delivered[group] = number
+                if envelope.order_class in self.sequencing:
+                    self.sequencing[envelope.order_class].report(group, self.me, number)
         if self.causal:  # rule 4
             self.past.merge(accept.past)
             self.past.merge(tuple((group, number) for group, number in accept.context if group in envelope.groups))
@@ -357,25 +449,25 @@ class Sequencing:
         if self.delivered.get(group, upto) < upto and group not in self.fetched:
             self.fetched.add(group)
             first = self.delivered[group] + 1
-            sequencer = self.sequencers[self.groups.class_of(group)]
-            self._to(sequencer, FetchMsgs(group, first, min(upto, first + FETCH_AT_MOST)), effects)
+            self._to(self._sequencer_site(group), FetchMsgs(group, first, min(upto, first + FETCH_AT_MOST)), effects)
 
     def _tick(self, now: float, effects: list[Effect]) -> None:
         """Ask again for what was not accepted, report what is stable here, tell the latest numbers."""
         self.now = now
         self.fetched.clear()
         for order_class, asking in self.asking.items():
-            for request, since in list(asking.values())[:FETCH_AT_MOST]:
-                if since < now:
-                    self._to(self.sequencers[order_class], request, effects)
+            if order_class not in self.sequencing:
+                for request, since in list(asking.values())[:FETCH_AT_MOST]:
+                    if since < now:
+                        effects.append(Send(self.sequencers[order_class], request))
         reports: dict[SiteId, list[tuple[GroupId, int]]] = {}
         for group in self.own:
-            if self.delivered[group] > self.reported[group]:
+            sequencer = self._sequencer_site(group)
+            if self.delivered[group] > self.reported[group] and sequencer != self.me:
                 self.reported[group] = self.delivered[group]
-                sequencer = self.sequencers[self.groups.class_of(group)]
                 reports.setdefault(sequencer, []).append((group, self.delivered[group]))
         for site, numbers in reports.items():
-            self._to(site, Stable(tuple(numbers)), effects)
+            effects.append(Send(site, Stable(tuple(numbers))))
         for sequencing in self.sequencing.values():
             self._tell_latest(sequencing, effects)
 
@@ -384,11 +476,11 @@ class Sequencing:
         for group, history in sequencing.history.items():
             if history:
                 for site, number in sequencing.stable[group].items():
-                    if number < sequencing.numbers[group]:
+                    if number < sequencing.numbers[group] and site != self.me:
                         lacking.setdefault(site, []).append((group, sequencing.numbers[group]))
         for site, numbers in lacking.items():
             if sequencing.told.get(site) == tuple(numbers):  # nothing new for a whole tick, and still not reported
-                self._to(site, Latest(tuple(numbers)), effects)
+                effects.append(Send(site, Latest(tuple(numbers))))
             sequencing.told[site] = tuple(numbers)
 
     def held(self) -> list[Held]:
@@ -406,7 +498,7 @@ class Sequencing:
             for request in requests.values()
         ]
         waits += [
-            Held(str(m), "an earlier request to another sequencer has no number", since) for m, _, since in self.unsent
+            Held(str(m), "earlier requests of this site have no number yet", since) for m, _, since in self.unsent
         ]
         return waits + asks + early
 
@@ -415,5 +507,7 @@ class Sequencing:
         """Whether nothing waits, nothing is unaccepted and every history is empty."""
         busy = self.waiting or self.unsent or any(self.asking.values())
         busy = busy or any(any(sequencing.history.values()) for sequencing in self.sequencing.values())
-        reports = any(self.delivered[group] > self.reported[group] for group in self.own)
+        reports = any(
+            self.delivered[group] > self.reported[group] for group in self.own if self._sequencer_site(group) != self.me
+        )
         return not busy and not reports and not any(any(s.early.values()) for s in self.sequencing.values())

@@ -18,7 +18,7 @@ from ordercast.core.edges import Edges
 from ordercast.core.effects import Append, Deliver, Effect, Held
 from ordercast.core.events import Envelope, Event, Message, Multicast, Tick
 from ordercast.core.machine import Groups
-from ordercast.errors import LocalError, PeerError
+from ordercast.errors import PeerError
 from ordercast.topology import SpanningTrees
 from ordercast.types import SiteId
 
@@ -94,14 +94,21 @@ NOTHING = Swapped()
 
 
 class _Chain:
-    """The hold-back of one class: what was delivered last, how many, and who waits for whom."""
+    """The hold-back of one class: what was delivered last (of each source too), how many, and who waits for whom."""
 
-    __slots__ = ("count", "last", "waiting")
+    __slots__ = ("count", "done", "last", "waiting")
 
     def __init__(self) -> None:
         self.last: MsgKey | None = None
         self.count = 0
         self.waiting: dict[MsgKey | None, tuple[Envelope, float]] = {}
+        self.done: dict[tuple[SiteId, int], int] = {}
+
+    def has_passed(self, key: MsgKey | None) -> bool:
+        """Whether what follows this message is known already: a second one would fork the chain (errata 49)."""
+        if key == self.last:
+            return False
+        return key is None or key[2] <= self.done.get(key[:2], 0)
 
 
 class SwapMulticast:
@@ -124,7 +131,7 @@ class SwapMulticast:
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
-        effects = self.edges.step(event, self._originate, self._take)
+        effects = self.edges.step(event, self._originate, self._check, self._take)
         if not isinstance(event, Tick):
             return effects
         if any(swap_object.restless for swap_object in self.objects.values()):
@@ -134,17 +141,30 @@ class SwapMulticast:
         return effects
 
     def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
-        classes = {self.groups.class_of(group) for group in multicast.groups}
-        if len(classes) > 1:
-            raise LocalError(f"groups {', '.join(multicast.groups)} have different swap objects")
-        (order_class,) = classes
+        envelope = self.groups.envelope(multicast.groups, self.me, self.incarnation, self.sent + 1, multicast.body)
         self.sent += 1
-        epoch = self.groups.epoch
-        envelope = Envelope(order_class, epoch, multicast.groups, self.me, self.incarnation, self.sent, multicast.body)
-        if order_class in self.objects:
+        if envelope.order_class in self.objects:
             self._swap(self.me, Swap(envelope, key_of(envelope)), effects)
         else:
-            effects.append(self.edges.send(self.trees.root(order_class), 0, Request(envelope)))
+            effects.append(self.edges.send(self.trees.root(envelope.order_class), 0, Request(envelope)))
+
+    def _check(self, sender: SiteId, message: Message) -> None:
+        """Refuse what no honest peer sends, before anything changes (errata 62)."""
+        if not isinstance(message, Swap | Request | Ordered):
+            raise PeerError(f"{sender} sent what is not for a swap: {message}")
+        envelope = message.envelope
+        self.groups.check(sender, envelope)
+        sites = self.trees.sites(envelope.order_class)
+        match message:
+            case Swap(_, last):
+                right = self.trees.are_neighbours(envelope.order_class, sender, self.me)
+                right = right and last[0] in self.groups.sources
+            case Request():
+                right = envelope.source == sender not in sites and self.trees.root(envelope.order_class) == self.me
+            case Ordered():
+                right = sender in sites and self.me in sites
+        if not right:
+            raise PeerError(f"{sender} sent {self.me} what is not its to send: {message}")
 
     def _take(self, sender: SiteId, message: Message, effects: list[Effect]) -> None:
         match message:
@@ -154,13 +174,9 @@ class SwapMulticast:
                 self._swap(self.me, Swap(envelope, key_of(envelope)), effects)
             case Ordered(predecessor, envelope):
                 self._order(predecessor, envelope, effects)
-            case _:
-                raise PeerError(f"{sender} sent what is not for a swap: {message}")
 
     def _swap(self, came_from: SiteId, swap: Swap, effects: list[Effect]) -> None:
         order_class = swap.envelope.order_class
-        if order_class not in self.objects:
-            raise PeerError(f"{came_from} sent {swap} to a site outside the class")
         self._done(order_class, self.objects[order_class].swap(came_from, swap), effects)
 
     def _done(self, order_class: int, swapped: Swapped, effects: list[Effect]) -> None:
@@ -184,12 +200,13 @@ class SwapMulticast:
     def _order(self, predecessor: MsgKey | None, envelope: Envelope, effects: list[Effect]) -> None:
         """Deliver after the predecessor, and then whatever waited for this one."""
         chain = self.chains[envelope.order_class]
-        if predecessor in chain.waiting:
+        if predecessor in chain.waiting or chain.has_passed(predecessor):
             raise PeerError(f"two messages after {predecessor}: {envelope}")
         chain.waiting[predecessor] = (envelope, self.edges.now)
         while (waiting := chain.waiting.pop(chain.last, None)) is not None:
             ready = waiting[0]
             chain.last = key_of(ready)
+            chain.done[chain.last[:2]] = ready.number
             chain.count += 1
             if self.me in self.groups.union(ready.groups):
                 stamp = self.groups.epoch.to_bytes(8, "big") + chain.count.to_bytes(8, "big")

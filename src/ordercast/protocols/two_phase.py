@@ -7,16 +7,18 @@ its queue is decided. Priorities are (number, site) pairs (errata 53) and the co
 """
 
 from bisect import bisect_left, insort
+from collections import deque
 
 from ordercast.core.edges import Edges
 from ordercast.core.effects import Deliver, Effect, Held
 from ordercast.core.events import Envelope, Event, Message, Multicast
-from ordercast.core.machine import Groups
+from ordercast.core.machine import NUMBER_AT_MOST, Groups
 from ordercast.errors import PeerError
-from ordercast.types import SiteId
+from ordercast.types import GroupId, SiteId
 
 Priority = tuple[int, SiteId]
 MsgKey = tuple[SiteId, int, int]
+JUMP_AT_MOST = 2**40  # a priority that is further ahead is a fault of the peer (errata 62)
 
 
 class Propose(Message, frozen=True, gc=False):
@@ -80,40 +82,75 @@ class TwoPhase:
         self.sent = 0
         self.counter = 0
         self.undecided: dict[int, _Undecided] = {}
-        self.unsent: list[tuple[Envelope, float]] = []
+        self.unsent: dict[int, tuple[Envelope, float]] = {}  # by number
+        # For each group this site's open messages, in order, in runs with the same destination.
+        self.lines: dict[GroupId, deque[tuple[tuple[GroupId, ...], dict[int, None]]]] = {}
         self.queued: dict[MsgKey, _Queued] = {}
         self.queue: list[tuple[int, SiteId, MsgKey]] = []  # by priority
+        self.may_start: deque[int] = deque()  # numbers of unsent messages whose turn may have come
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
-        return self.edges.step(event, self._originate, self._take)
+        effects = self.edges.step(event, self._originate, self._check, self._take)
+        while self.may_start:  # a loop: a message whose only destination is its source is decided while it starts
+            self._start(self.may_start.popleft(), effects)
+        return effects
 
     def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
+        envelope = self.groups.envelope(multicast.groups, self.me, self.incarnation, self.sent + 1, multicast.body)
         self.sent += 1
-        order_class = self.groups.class_of(multicast.groups[0])
-        epoch = self.groups.epoch
-        envelope = Envelope(order_class, epoch, multicast.groups, self.me, self.incarnation, self.sent, multicast.body)
-        self.unsent.append((envelope, self.edges.now))
-        self._start(effects)
+        self.unsent[envelope.number] = (envelope, self.edges.now)
+        for group in envelope.groups:
+            line = self.lines.setdefault(group, deque())
+            if not line or line[-1][0] != envelope.groups:
+                line.append((envelope.groups, {}))
+            line[-1][1][envelope.number] = None
+        self.may_start.append(envelope.number)
 
-    def _start(self, effects: list[Effect]) -> None:
-        """Propose what may go: not while an earlier message that shares a group, but has other destinations, is open.
+    def _check(self, sender: SiteId, message: Message) -> None:
+        """Refuse what no honest peer sends, before anything changes (errata 62)."""
+        match message:
+            case Propose(envelope):
+                self.groups.check(sender, envelope)
+                right = envelope.source == sender and self.me in self.groups.union(envelope.groups)
+            case Proposal(_, priority):
+                right = self._is_near(priority)
+            case Decide(_, _, priority, site):
+                right = self._is_near(priority) and site in self.groups.everybody
+            case _:
+                right = False
+        if not right:
+            raise PeerError(f"{sender} sent {self.me} what is not for two-phase, or not its to send: {message}")
+
+    def _is_near(self, priority: int) -> bool:
+        return 0 < priority <= min(self.counter + JUMP_AT_MOST, NUMBER_AT_MOST)
+
+    def _start(self, number: int, effects: list[Effect]) -> None:
+        """Propose a message, unless an earlier one that shares a group, but has other destinations, is open.
 
         Over one and the same group FIFO edges keep a source's messages in order; with different destinations some
-        counter may be high at one of them only, and the later message would overtake (errata 54).
+        counter may be high at one of them only, and the later message would overtake (errata 54, 67).
         """
-        blocked: list[Envelope] = [undecided.envelope for undecided in self.undecided.values()]
-        kept = []
-        for envelope, since in self.unsent:
-            if any(e.groups != envelope.groups and set(e.groups) & set(envelope.groups) for e in blocked):
-                kept.append((envelope, since))
-            else:
-                destinations = self.groups.union(envelope.groups)
-                self.undecided[envelope.number] = _Undecided(envelope, destinations, since)
-                for site in destinations:
-                    self._to(site, Propose(envelope), effects)
-            blocked.append(envelope)
-        self.unsent = kept
+        envelope, since = self.unsent.get(number, (None, 0.0))
+        if envelope is None or any(number not in self.lines[group][0][1] for group in envelope.groups):
+            return
+        del self.unsent[number]
+        destinations = self.groups.union(envelope.groups)
+        self.undecided[number] = _Undecided(envelope, destinations, since)
+        for site in destinations:
+            self._to(site, Propose(envelope), effects)
+
+    def _close(self, envelope: Envelope) -> None:
+        """A message is decided: those behind the last of its run may start."""
+        for group in envelope.groups:
+            line = self.lines[group]
+            del line[0][1][envelope.number]
+            if not line[0][1]:
+                line.popleft()
+                if line:
+                    self.may_start.extend(line[0][1])
+                else:
+                    del self.lines[group]
 
     def _to(self, site: SiteId, message: Message, effects: list[Effect]) -> None:
         """Send over the edge, or do it right here when it is for this site."""
@@ -125,8 +162,10 @@ class TwoPhase:
     def _take(self, sender: SiteId, message: Message, effects: list[Effect]) -> None:
         match message:
             case Propose(envelope):
-                self.counter += 1
                 key = (envelope.source, envelope.incarnation, envelope.number)
+                if key in self.queued:
+                    raise PeerError(f"{sender} proposed {envelope} twice")
+                self.counter += 1
                 self.queued[key] = _Queued(envelope, (self.counter, self.me), self.edges.now)
                 insort(self.queue, (self.counter, self.me, key))
                 self._to(sender, Proposal(envelope.number, self.counter), effects)
@@ -134,8 +173,6 @@ class TwoPhase:
                 self._count(sender, number, priority, effects)
             case Decide(number, incarnation, priority, site):
                 self._decide((sender, incarnation, number), (priority, site), effects)
-            case _:
-                raise PeerError(f"{sender} sent what is not for two-phase: {message}")
 
     def _count(self, sender: SiteId, number: int, priority: int, effects: list[Effect]) -> None:
         """Collect a proposal; with the last one the priority is final."""
@@ -148,13 +185,14 @@ class TwoPhase:
             del self.undecided[number]
             for site in undecided.destinations:
                 self._to(site, Decide(number, self.incarnation, *undecided.highest), effects)
-            if self.unsent:
-                self._start(effects)
+            self._close(undecided.envelope)
 
     def _decide(self, key: MsgKey, priority: Priority, effects: list[Effect]) -> None:
         queued = self.queued.get(key)
         if queued is None or queued.decided:
             raise PeerError(f"{key[0]} decided what is not undecided here: {key}")
+        if priority < queued.priority:
+            raise PeerError(f"{key[0]} decided {key} with a lower priority than {self.me} proposed")
         # "Higher than any given so far" must mean any given or decided, or two sites deliver in two orders (errata 52).
         self.counter = max(self.counter, priority[0])
         del self.queue[bisect_left(self.queue, (*queued.priority, key))]
@@ -182,7 +220,8 @@ class TwoPhase:
             for q in self.queued.values()
         ]
         waits += [
-            Held(str(envelope), "an earlier one of this source is undecided", since) for envelope, since in self.unsent
+            Held(str(envelope), "an earlier one of this source is undecided", since)
+            for envelope, since in self.unsent.values()
         ]
         for number, undecided in self.undecided.items():
             missing = ", ".join(sorted(undecided.waiting_for))

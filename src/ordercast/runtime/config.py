@@ -11,9 +11,10 @@ import msgspec
 
 from ordercast.core.machine import Groups
 from ordercast.errors import InputError
-from ordercast.protocols.deployment import MACHINES, Deployment
+from ordercast.protocols.deployment import MACHINES, Deployment, class_rule
 from ordercast.topology import Plan, read_plan
-from ordercast.types import GroupId, Level, Planner, SiteId
+from ordercast.types import ClassRule, GroupId, Level, Planner, SiteId
+from ordercast.verify.plans import judge
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 # What a starting site spends on its plan: steps, not seconds, because every site must find the same one. On random
@@ -58,6 +59,8 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     sites: dict[SiteId, str]
     """Name to host:port, for the other sites."""
     groups: dict[GroupId, list[SiteId]]
+    unions: list[list[GroupId]] = []
+    """Groups that messages go to at once: planned like groups. Others are refused where they could break the order."""
     name: str = "ordercast"
     clients: dict[SiteId, str] = {}
     """Name to host:port, for clients; a site that is not here takes none."""
@@ -169,11 +172,17 @@ def _wrong_rights(cluster: Cluster) -> Iterator[str]:
 
 
 def deploy(cluster: Cluster) -> Deployment:
-    """Choose the classes and the plan: computed once, then read by every site from the data folder."""
-    members = {group: tuple(sorted(sites)) for group, sites in sorted(cluster.groups.items())}
-    plan = _plan(cluster)
-    classes = tuple(tuple(groups) for groups in plan.classes)
-    groups = Groups(members, classes, tuple(sorted(cluster.sites)), plan.epoch)
+    """Choose the classes and the plan: computed once, then read by every site from the data folder, and judged."""
+    members = {group: sorted(sites) for group, sites in sorted(cluster.groups.items())}
+    for union in cluster.unions:
+        names = sorted(set(union))
+        if len(names) < 2 or not set(names) <= cluster.groups.keys():
+            raise InputError(f"unions: {'+'.join(union)!r} must name at least two groups that are in [groups]")
+        members["+".join(names)] = sorted({site for name in names for site in cluster.groups[name]})
+    rule = class_rule(cluster.protocol, cluster.level, causal=cluster.causal)
+    plan = None if rule is None else _plan(cluster, members, rule)
+    classes = [list(members)] if plan is None else plan.classes
+    groups = Groups.of(members, classes, sorted(cluster.sites))
     planned = plan if cluster.protocol == "propagation" else None
     receipts = cluster.protocol == "propagation"
     level = str(cluster.level)
@@ -183,26 +192,31 @@ def deploy(cluster: Cluster) -> Deployment:
 def plan_hash(cluster: Cluster, deployment: Deployment) -> str:
     """Return what two sites must agree on before they talk."""
     what = [cluster.protocol, cluster.level, cluster.causal, cluster.durable, deployment.groups.classes]
-    what += [deployment.groups.members, deployment.groups.sources, deployment.plan]
+    what += [deployment.groups.members, deployment.groups.sources, deployment.groups.unions, deployment.plan]
     return hashlib.sha256(msgspec.json.encode(what, order="sorted")).hexdigest()[:16]
 
 
-def _plan(cluster: Cluster) -> Plan:
-    asked = [cluster.planner, cluster.level, cluster.causal, cluster.max_load]
-    asked += sorted((g, sorted(s)) for g, s in cluster.groups.items())
+def _plan(cluster: Cluster, members: dict[GroupId, list[SiteId]], rule: ClassRule) -> Plan:
+    """Plan, or read what was planned before; machines that need no plan take its classes."""
+    planner = cluster.planner if cluster.protocol == "propagation" else Planner.CENTRAL
+    asked = [planner, cluster.level, rule, cluster.max_load, sorted(members.items())]
     name = hashlib.sha256(msgspec.json.encode(asked)).hexdigest()[:16]
     path = cluster.data_folder / f"plan-{name}.json"
     if path.exists():
-        return read_plan(path)
+        plan = read_plan(path)
+        verdict = judge(plan, members)
+        if (broken := verdict.broken) is not None or plan.level != cluster.level:
+            why = f"{broken} does not hold: {verdict.findings[broken].example}" if broken else f"is for {plan.level}"
+            raise InputError(f"{path}: not a plan for this cluster ({why}); remove it, and it is made again")
+        return plan
     from ordercast.membership import Membership  # planning is heavy to import, and needed once per cluster
     from ordercast.planning.request import Budget, Request
     from ordercast.plans import make_plan
-    from ordercast.types import ClassRule
 
-    rule = ClassRule.S1 if cluster.causal else None
-    membership = Membership.of(cluster.groups)
+    membership = Membership.of(cluster.groups).with_unions(cluster.unions)
     budget = Budget(steps=min(STEPS_PER_MEMBERSHIP * len(membership), STEPS_AT_MOST))
-    request = Request(cluster.planner, cluster.level, rule, max_load=cluster.max_load, budget=budget)
+    max_load = cluster.max_load if cluster.protocol == "propagation" else None
+    request = Request(planner, cluster.level, rule, max_load=max_load, budget=budget)
     plan = make_plan(membership, request).plan
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

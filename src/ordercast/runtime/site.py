@@ -6,6 +6,7 @@ is not on disk. A site that is declared not durable does everything at once.
 """
 
 import asyncio
+import io
 import logging
 import pickle
 import ssl
@@ -20,7 +21,7 @@ from typing import Any, Self
 import msgspec
 
 from ordercast.core.edges import Ack, Carry, Null, Resend
-from ordercast.core.effects import Append, Deliver, Effect, Placed, Safe, Send
+from ordercast.core.effects import Append, Deliver, Effect, Placed, Refuse, Safe, Send
 from ordercast.core.events import Control, Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import Machine
 from ordercast.errors import HistoryError, LocalError, OrdercastError
@@ -97,6 +98,7 @@ class Site:
             Deliver: lambda effect: self._deliver(lot_of(effect.envelope, effect.stamp, self.delivered)),
             Placed: lambda effect: self.outbox.placed(effect.number, effect.stamp),
             Safe: lambda effect: self.outbox.safe(effect.number),
+            Refuse: self._refuse,
             Exported: lambda effect: self.export.sent(*effect) if self.export is not None else None,
         }
         self._records: list[bytes] = []
@@ -204,7 +206,7 @@ class Site:
                 if type(effect) is Deliver:
                     self._deliver(lot_of(effect.envelope, effect.stamp, self.delivered))
         if self.history.count == 0:
-            state = self._frozen()
+            state = self._frozen() + self._remembered()
             self.history.keep(Checkpoint(0, 0, state), from_delivered=0)
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="history")
 
@@ -225,7 +227,11 @@ class Site:
         if checkpoint is None:
             machine = self.deployment.machine(self.me)
             return 0, machine
-        state = pickle.loads(checkpoint.state)  # our own file, with a checksum
+        data = io.BytesIO(checkpoint.state)  # our own file, with a checksum
+        state = pickle.load(data)
+        self._last_delivered, stamps = pickle.load(data)
+        if self.export is not None:
+            self.export.last = stamps
         self.incarnation, self.delivered = state["incarnation"], checkpoint.delivered
         self.outbox.messages = state["messages"]
         return checkpoint.records, self.deployment.thaw(self.me, state["machine"])
@@ -239,6 +245,14 @@ class Site:
         state: dict[str, Any] = {"plan": self.plan, "config": described(self.cluster)}
         state |= {"incarnation": self.incarnation, "messages": self.outbox.messages}
         return pickle.dumps(state | {"machine": self.deployment.freeze(self.machine)}, protocol=5)
+
+    def _remembered(self) -> bytes:
+        """Return what deliveries leave behind outside the machine: a second pickle, behind that of the machine.
+
+        The machine is frozen before the effects of its last steps are done, this after them.
+        """
+        stamps = self.export.last if self.export is not None else {}
+        return pickle.dumps((self._last_delivered, stamps), protocol=5)
 
     async def stop(self) -> None:
         """Send what is open, write what is to be written, and close."""
@@ -453,6 +467,12 @@ class Site:
             link.send(effect.message)
             self._to_flush[link] = None
 
+    def _refuse(self, effect: Refuse) -> None:
+        """Drop the link to a peer that sent what its protocol forbids."""
+        link = self.links.get(effect.peer)
+        if link is not None:
+            link.refuse(effect.reason)
+
     def end_round(self) -> None:
         """All that came is stepped: write, or send."""
         if self.failed is not None:
@@ -499,7 +519,7 @@ class Site:
 
     async def _checkpoint(self, frozen: bytes) -> None:
         """The state was taken when all records of this commit were stepped, and all its effects are done now."""
-        checkpoint = Checkpoint(self.history.count, self.delivered, frozen)
+        checkpoint = Checkpoint(self.history.count, self.delivered, frozen + self._remembered())
         if self.export is not None:  # what is before a checkpoint is not delivered again after a restart
             await self._write_part()
         from_delivered = max(0, self.delivered - self.limits.retain_messages)
@@ -573,15 +593,9 @@ class Site:
 
     def check_destination(self, groups: tuple[GroupId, ...]) -> None:
         """Raise LocalError when no message may go there."""
-        if not groups:
-            raise LocalError("a message to no group")
-        for name in groups:
-            if name not in self.deployment.groups.members:
-                raise LocalError(f"there is no group {name!r}")
-        if len(groups) > 1 and self.cluster.protocol not in ("two-phase", "timestamp"):
-            classes = {self.deployment.groups.class_of(name) for name in groups}
-            if len(classes) > 1:
-                raise LocalError(f"groups {', '.join(groups)} are ordered apart: one message cannot go to all of them")
+        self.deployment.groups.origin(self.me, groups)
+        if self.deployment.plan is not None:
+            self.deployment.routes.entry(groups)
 
     def originate(self, event: Multicast) -> None:
         """Give the machine what this site sends."""

@@ -3,8 +3,9 @@
 A state is what each site has become, what is under way on each link, and which faults may still happen. Sites and links
 are numbered as they are met: a site's number stands for its machine, its log and what it has sent; a link's number for
 the messages on it. A machine's step depends on its own state and the event alone, so each is computed once and then
-looked up, and a state is a row of small numbers. Links are FIFO unless `reorder`. Time passes only when nothing is
-under way: then every site ticks. Sites are not folded by symmetry: ties go by name, so hardly two are alike.
+looked up, and a state is a row of small numbers. Links are FIFO unless `reorder`. A site crashes between two events, or
+between any two effects of a step, and comes back from its log. Time passes only when nothing is under way: then every
+site ticks. Sites are not folded by symmetry: ties go by name, so hardly two are alike.
 """
 
 import pickle
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, NamedTuple
 
-from ordercast.core.effects import Append, Deliver, Send
+from ordercast.core.effects import Append, Deliver, Placed, Refuse, Safe, Send
 from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import Machine
 from ordercast.film import Film, Mark
@@ -53,18 +54,26 @@ class Explored:
     film: Film | None = None
 
 
+Delivery = tuple[str, int, bytes, bytes]
+"""Message, class, stamp, body."""
+
+
 class Local(NamedTuple):
     """What one site has become."""
 
     site: int
     machine: int  # its number, see `Explorer._freeze`
-    log: tuple[tuple[str, int, bytes], ...]
+    log: tuple[Delivery, ...]
     after: tuple[int, ...]  # for each multicast of this site: deliveries here before it was sent
     inputs: tuple[Event, ...]  # the durable log, kept only while a crash may happen
 
 
-Move = tuple[int, int, int]
-"""What happens: a kind, a site or a link, and which message of the link."""
+Move = tuple[int, int, int, int]
+"""What happens: a kind, a site or a link, which message of the link, and after how many effects the site crashes.
+
+Zero effects: it does not crash.
+"""
+Sends = tuple[tuple[int, int], ...]
 State = tuple[int, ...]
 """A number for each site, one for each link, then losses, duplicates and crashes left, and ticks passed."""
 
@@ -91,14 +100,14 @@ class Explorer:
         self._message: list[Message] = []
         self._contents: dict[tuple[int, ...], int] = {(): 0}
         self._content: list[tuple[int, ...]] = [()]
-        self._steps: list[dict[Any, tuple[int, tuple[tuple[int, int], ...]]]] = []  # by number of the site
+        self._steps: list[dict[Any, tuple[int, Sends, int]]] = []  # by number of the site; last: how many effects
 
     def run(self) -> Explored:
         """Explore until a violation, the end, or the limit."""
         start = self._start()
         pack = Struct(f"{len(start)}I").pack
         seen = {pack(*start)}
-        parents, moves = array("I", [0]), [(TICK, 0, 0)]
+        parents, moves = array("I", [0]), [(TICK, 0, 0, 0)]
         queue = deque([(0, start)])
         found = Explored(states=1)
         while queue:
@@ -136,7 +145,7 @@ class Explorer:
         for site in range(self.count):
             if len(self._local[state[site]].after) < len(self.orders[site]):
                 moved = True
-                yield (MULTICAST, site, 0), self._do(state, (MULTICAST, site, 0))
+                yield from self._with_crashes(state, (MULTICAST, site, 0, 0), site)
         for link in range(self.count, self.faults):
             content = self._content[state[link]]
             if not content:
@@ -145,24 +154,40 @@ class Explorer:
             for choice in range(len(content) if self.case.reorder else 1):
                 if content[choice] in content[:choice]:
                     continue
-                yield (CARRY, link, choice), self._do(state, (CARRY, link, choice))
+                yield from self._with_crashes(state, (CARRY, link, choice, 0), (link - self.count) % self.count)
                 if losses:
-                    yield (LOSE, link, choice), self._do(state, (LOSE, link, choice))
+                    yield (LOSE, link, choice, 0), self._do(state, (LOSE, link, choice, 0))
                 if duplicates:
-                    yield (DOUBLE, link, choice), self._do(state, (DOUBLE, link, choice))
+                    yield (DOUBLE, link, choice, 0), self._do(state, (DOUBLE, link, choice, 0))
         if crashes:
             for site in range(self.count):
                 moved = True
-                yield (CRASH, site, 0), self._do(state, (CRASH, site, 0))
+                yield (CRASH, site, 0, 0), self._do(state, (CRASH, site, 0, 0))
         if not moved and ticks < self.case.ticks_at_most and not self._all_idle(state):
-            yield (TICK, 0, 0), self._do(state, (TICK, 0, 0))
+            yield (TICK, 0, 0, 0), self._do(state, (TICK, 0, 0, 0))
+
+    def _with_crashes(self, state: State, move: Move, site: int) -> Iterator[tuple[Move, State]]:
+        """Yield a move, and the same with a crash between any two effects of the site's step."""
+        yield move, self._do(state, move)
+        if state[-2]:
+            event = self._code(state, move)
+            for effects in range(1, self._steps[state[site]][event, state[-2]][2]):
+                broken = (*move[:3], effects)
+                yield broken, self._do(state, broken)
+
+    def _code(self, state: State, move: Move) -> tuple[int, ...]:
+        """Return what a site is fed by a multicast or an arrival, in numbers."""
+        kind, at, choice, _ = move
+        if kind == MULTICAST:
+            return (MULTICAST, len(self._local[state[at]].after))
+        return (CARRY, (at - self.count) // self.count, self._content[state[at]][choice])
 
     def _do(self, state: State, move: Move) -> State:
         """Let one thing happen."""
-        kind, at, choice = move
+        kind, at, choice, effects = move
         after = list(state)
         if kind == MULTICAST:
-            self._feed(after, at, (MULTICAST, len(self._local[state[at]].after)))
+            self._feed(after, at, self._code(state, move), effects)
         elif kind == CRASH:
             self._crash(after, at)
         elif kind == TICK:
@@ -176,54 +201,75 @@ class Explorer:
             if kind != CARRY:
                 after[self.faults + kind - LOSE] -= 1
             if kind != LOSE:
-                sender, receiver = divmod(at - self.count, self.count)
-                self._feed(after, receiver, (CARRY, sender, content[choice]))
+                self._feed(after, (at - self.count) % self.count, self._code(state, move), effects)
         return tuple(after)
 
-    def _feed(self, state: list[int], site: int, event: tuple[int, ...]) -> None:
-        """Step one site and put what it sends on its links."""
+    def _feed(self, state: list[int], site: int, event: tuple[int, ...], effects: int = 0) -> None:
+        """Step one site and put what it sends on its links; with `effects` it crashes after so many of them."""
         steps = self._steps[state[site]]
-        step = steps.get((event, state[-2]))
+        key = (event, state[-2], effects) if effects else (event, state[-2])
+        step = steps.get(key)
         if step is None:
-            step = steps[event, state[-2]] = self._step(self._local[state[site]], event, state[-2] > 0)
-        state[site], sends = step
+            step = steps[key] = self._step(self._local[state[site]], event, state[-2] > 0, effects)
+        state[site], sends, _ = step
         for link, message in sends:
             state[link] = self._content_number((*self._content[state[link]], message))
+        if effects:
+            self._crash(state, site)
 
-    def _step(self, local: Local, code: tuple[int, ...], durable: bool) -> tuple[int, tuple[tuple[int, int], ...]]:
-        """Compute a step that was never met: the site after it, and what goes on which link."""
+    def _step(self, local: Local, code: tuple[int, ...], durable: bool, upto: int) -> tuple[int, Sends, int]:
+        """Compute a step that was never met: the site after it, what goes on which link, how many effects it has."""
         event = self._event(local, code)
         machine = self._thaw(local)
         log, inputs, after, sends = list(local.log), list(local.inputs), local.after, []
-        if isinstance(event, Multicast):
+        effects = machine.step(event)
+        if isinstance(event, Multicast) and (not upto or Append(event) in effects[:upto]):
             after = (*after, len(log))
-        for effect in machine.step(event):
+        for effect in effects[: upto or None]:
             match effect:
                 case Send(to, message):
                     sends.append((self.count * (local.site + 1) + self.number[to], self._message_number(message)))
                 case Deliver(envelope, stamp):
-                    log.append((envelope.msg_id, envelope.order_class, stamp))
-                case Append(input_) if durable:
-                    inputs.append(input_)
-        became = Local(local.site, self._freeze(machine), tuple(log), after, tuple(inputs) if durable else ())
-        return self._local_number(became), tuple(sends)
+                    log.append((envelope.msg_id, envelope.order_class, stamp, envelope.body))
+                case Append(input_):
+                    if durable:
+                        inputs.append(input_)
+                case Refuse():
+                    raise AssertionError(f"{machine.me} refuses an honest peer: {effect}")
+                case Placed() | Safe():
+                    pass
+                case _:
+                    raise TypeError(f"no such effect: {effect!r}")
+        number = local.machine if upto else self._freeze(machine)
+        became = Local(local.site, number, tuple(log), after, tuple(inputs) if durable else ())
+        return self._local_number(became), tuple(sends), len(effects)
 
     def _event(self, local: Local, code: tuple[int, ...]) -> Event:
         if code[0] == MULTICAST:
-            return Multicast(self.orders[local.site][code[1]], b"")
+            return Multicast(self.orders[local.site][code[1]], b"%d" % (code[1] + 1))
         if code[0] == TICK:
             return Tick(float(code[1]))
         return Received(self.sites[code[1]], self._message[code[2]])
 
     def _crash(self, state: list[int], site: int) -> None:
-        """Lose the machine and what is under way to it; step a new one through its log."""
+        """Lose the machine and what is under way to it; step a new one through its log.
+
+        It delivers again what it had delivered, and what it had only logged.
+        """
         local = self._local[state[site]]
         machine = self.deployment.machine(self.sites[site])
+        log: list[Delivery] = []
         for event in local.inputs:
-            machine.step(event)
+            for effect in machine.step(event):
+                if isinstance(effect, Deliver):
+                    log.append(
+                        (effect.envelope.msg_id, effect.envelope.order_class, effect.stamp, effect.envelope.body)
+                    )
+        if tuple(log[: len(local.log)]) != local.log:
+            log = [*local.log, ("another delivery after the restart", 0, b"", b"")]
         state[-2] -= 1
         inputs = local.inputs if state[-2] else ()
-        state[site] = self._local_number(local._replace(machine=self._freeze(machine), inputs=inputs))
+        state[site] = self._local_number(local._replace(machine=self._freeze(machine), log=tuple(log), inputs=inputs))
         for other in range(self.count):
             state[self.count * (other + 1) + site] = 0
         if not state[-2]:  # nobody needs a durable log any more: states that differ only there are one
@@ -278,12 +324,15 @@ class Explorer:
         for site, local in zip(self.sites, locals_, strict=True):
             for number, (groups, after) in enumerate(zip(self.orders[local.site], local.after, strict=True), start=1):
                 sends[Envelope(0, 1, groups, site, 1, number, b"").msg_id] = Sent(groups, site, number, after)
-        logs = {site: [m for m, _, _ in local.log] for site, local in zip(self.sites, locals_, strict=True)}
-        stamps = {site: [(c, s) for _, c, s in local.log] for site, local in zip(self.sites, locals_, strict=True)}
+        logs = {site: [m for m, *_ in local.log] for site, local in zip(self.sites, locals_, strict=True)}
+        stamps = {site: [(c, s) for _, c, s, _ in local.log] for site, local in zip(self.sites, locals_, strict=True)}
         record = Record(self.deployment.groups.members, sends, logs, stamps)
         names = (*ALWAYS, *sorted(self.deployment.promises))
         findings = {name: example for name in names if (example := JUDGES[name](record)) is not None}
         for site, local in zip(self.sites, locals_, strict=True):
+            for message, _, _, body in local.log:
+                if message in sends and body != b"%d" % sends[message].number:
+                    findings["creation"] = f"{site} delivers {message} with another body than was sent"
             if held := self._thaw(local).held():
                 findings["held"] = f"{site}: {held[0]}"
         return findings
@@ -310,7 +359,7 @@ class Explorer:
 
     def _shoot(self, film: Film, departed: dict[int, list[float]], state: State, move: Move, time: float) -> None:
         """Film one step; keeps up when what is on each link was put there."""
-        kind, at, choice = move
+        kind, at, choice, effects = move
         if kind == MULTICAST:
             number = len(self._local[state[at]].after)
             text = f"{self.sites[at]}:{number + 1} {'+'.join(self.orders[at][number])}"
@@ -323,15 +372,18 @@ class Explorer:
         elif kind != TICK:
             sender, receiver = divmod(at - self.count, self.count)
             message = self._message[self._content[state[at]][choice]]
+            if effects:
+                film.happens(Mark(self.sites[receiver], time, "crash"))
             departs = departed[at][choice] if kind == DOUBLE else departed[at].pop(choice)
             ends = (self.sites[sender], self.sites[receiver])
             film.flies(flight_of(*ends, message, departs, time, lost=kind == LOSE))
 
     def _told(self, state: State, move: Move) -> str:
-        kind, at, choice = move
+        kind, at, choice, effects = move
+        broken = f", and crashes after {effects} effects" if effects else ""
         if kind == MULTICAST:
             groups = self.orders[at][len(self._local[state[at]].after)]
-            return f"{self.sites[at]} multicasts {'+'.join(groups)}"
+            return f"{self.sites[at]} multicasts {'+'.join(groups)}{broken}"
         if kind == CRASH:
             return f"{self.sites[at]} crashes and restarts"
         if kind == TICK:
@@ -339,7 +391,7 @@ class Explorer:
         sender, receiver = divmod(at - self.count, self.count)
         message = self._message[self._content[state[at]][choice]]
         verb = {CARRY: "", LOSE: "lost: ", DOUBLE: "doubled: "}[kind]
-        return f"{verb}{self.sites[sender]} -> {self.sites[receiver]} {message}"
+        return f"{verb}{self.sites[sender]} -> {self.sites[receiver]} {message}{broken}"
 
     def _delivered(self, before: State, after: State) -> Iterator[str]:
         for site, message in self._new(before, after):
@@ -347,7 +399,7 @@ class Explorer:
 
     def _new(self, before: State, after: State) -> Iterator[tuple[SiteId, str]]:
         for site, old, new in zip(self.sites, before, after, strict=False):
-            for message, _, _ in self._local[new].log[len(self._local[old].log) :]:
+            for message, *_ in self._local[new].log[len(self._local[old].log) :]:
                 yield site, message
 
 

@@ -5,17 +5,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ordercast.core.machine import Groups
+from ordercast.errors import InputError
 from ordercast.film import Film
 from ordercast.membership import Membership
-from ordercast.planning.classes import classes
-from ordercast.planning.planners import plan_forest
+from ordercast.planning.classes import are_right, classes
 from ordercast.planning.request import Budget, Request
-from ordercast.protocols.deployment import Deployment
+from ordercast.plans import make_plan
+from ordercast.protocols.deployment import Deployment, class_rule
 from ordercast.sim.network import Network
 from ordercast.sim.workload import WORKLOADS, answer
 from ordercast.sim.world import Crash, Outcome, Trace, World
 from ordercast.topology import Plan
-from ordercast.types import ClassRule, GroupId, Level, Planner, SiteId
+from ordercast.types import ClassRule, Level, Planner, SiteId
 from ordercast.verify.deliveries import Record, Sent
 
 SEARCH = Budget(steps=20_000)  # for `best`: in steps, so that a run is a function of its seed
@@ -38,6 +39,10 @@ class Scenario:
     senders: int = 4
     span: float = 50.0
     workload: str = "uniform"
+    several: float = 0.2
+    """Share of the messages that go to several groups at once, where the classes allow it."""
+    receipts: bool = False
+    """Sources ask for the place and the safety of their messages (propagation)."""
     network: Network = field(default_factory=Network)
     crashes: tuple[Crash, ...] = ()
     tick: float = 5.0
@@ -72,21 +77,22 @@ class Verdict:
 
 
 def deploy(scenario: Scenario) -> Deployment:
-    """Choose classes for the level, plan where the protocol needs it, name the sources."""
-    membership = scenario.membership
-    rule = scenario.class_rule or (ClassRule.S1 if scenario.causal else ClassRule.for_level(scenario.level))
-    members: dict[GroupId, tuple[SiteId, ...]] = {g: tuple(sites) for g, sites in membership.as_dict().items()}
-    split = tuple(tuple(groups) for groups in classes(membership, rule))
-    if scenario.groups_alone:
-        split = tuple((group,) for group in members)
+    """Choose classes for the level, plan where the protocol needs it, name the sources; refuse what would not hold."""
+    membership, protocol, level = scenario.membership, scenario.protocol, scenario.level
+    rule = scenario.class_rule or class_rule(protocol, level, causal=scenario.causal)
+    split = [list(membership.groups)] if rule is None else classes(membership, rule)
     plan = scenario.plan
-    if scenario.protocol == "propagation" and plan is None:
-        asked = Request(scenario.planner, scenario.level, rule, budget=SEARCH, seed=scenario.seed)
-        plan = plan_forest(membership, asked).forest.plan(scenario.planner, scenario.level)
-    if plan is not None:
-        split = tuple(tuple(groups) for groups in plan.classes)
-    groups = Groups(members, split, tuple(sources(scenario)))
-    return Deployment(scenario.protocol, groups, plan, scenario.level, scenario.causal)
+    if protocol == "propagation" and plan is None:
+        asked = Request(scenario.planner, level, rule, budget=SEARCH, seed=scenario.seed)
+        plan = make_plan(membership, asked).plan
+    if plan is not None and protocol == "propagation":
+        split = plan.classes
+    if scenario.groups_alone:
+        split = [[group] for group in membership.groups]
+    elif not are_right(membership, split, level):
+        raise InputError(f"classes {rule} do not keep the level {level}")
+    groups = Groups.of(membership.as_dict(), split, sources(scenario))
+    return Deployment(protocol, groups, plan, level, scenario.causal, scenario.receipts)
 
 
 def sources(scenario: Scenario) -> list[SiteId]:
@@ -104,7 +110,7 @@ def run(scenario: Scenario, trace: Trace | None = None, *, keep: bool = True, fi
     groups = deployment.groups
     durable = any(not crash.pause for crash in scenario.crashes)
     world = World(deployment, scenario.seed, scenario.network, scenario.tick, trace, durable, keep, film)
-    orders = WORKLOADS[scenario.workload](world.chance, groups, scenario.messages, scenario.span)
+    orders = WORKLOADS[scenario.workload](world.chance, groups, scenario.messages, scenario.span, scenario.several)
     world.feed(orders, answer(groups) if scenario.workload == "requests" else None)
     for crash in scenario.crashes:
         world.crash(crash)

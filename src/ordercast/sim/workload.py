@@ -6,9 +6,11 @@ A workload yields its orders in the order of their times, one by one, so that a 
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import combinations, islice
 
 from ordercast.core.events import Envelope
 from ordercast.core.machine import Groups
+from ordercast.errors import LocalError
 from ordercast.types import GroupId, SiteId
 
 REQUEST = b"request"
@@ -24,40 +26,72 @@ class Order:
     body: bytes = b""
 
 
-Workload = Callable[[random.Random, Groups, int, float], Iterator[Order]]
+Workload = Callable[[random.Random, Groups, int, float, float], Iterator[Order]]
+"""Chance, groups, how many, in which time, and which share goes to several groups at once."""
 Reply = Callable[[SiteId, Envelope], tuple[GroupId, ...] | None]
 """What an application sends when it delivers something, if it does."""
+UNIONS_AT_MOST = 50
 
 
-def uniform(chance: random.Random, groups: Groups, count: int, span: float) -> Iterator[Order]:
+def unions(groups: Groups) -> list[tuple[GroupId, ...]]:
+    """Return destinations of two and three groups that one message may go to: the declared ones, and some others."""
+    found = list(groups.unions)
+    for names in groups.classes:
+        pairs = (pair for many in (2, 3) for pair in combinations(sorted(names), many))
+        found += islice((pair for pair in pairs if _allowed(groups, pair)), UNIONS_AT_MOST)
+    return sorted(set(found))
+
+
+def _allowed(groups: Groups, union: tuple[GroupId, ...]) -> bool:
+    try:
+        groups.destination(union)
+    except LocalError:
+        return False
+    return True
+
+
+def uniform(chance: random.Random, groups: Groups, count: int, span: float, several: float) -> Iterator[Order]:
     """Any source to any group, at any time."""
-    names = list(groups.members)
-    for time in _times(chance, count, span):
-        yield Order(time, chance.choice(groups.sources), (chance.choice(names),))
+    pick = _picker(chance, groups, several, [1.0] * len(groups.members))
+    for number, time in enumerate(_times(chance, count, span)):
+        yield Order(time, chance.choice(groups.sources), pick(), b"%d" % number)
 
 
-def zipf(chance: random.Random, groups: Groups, count: int, span: float) -> Iterator[Order]:
+def zipf(chance: random.Random, groups: Groups, count: int, span: float, several: float) -> Iterator[Order]:
     """The k-th group gets 1/k of the traffic of the first."""
-    names = list(groups.members)
-    weights = [1.0 / rank for rank in range(1, len(names) + 1)]
-    for time in _times(chance, count, span):
-        yield Order(time, chance.choice(groups.sources), tuple(chance.choices(names, weights)))
+    pick = _picker(chance, groups, several, [1.0 / rank for rank in range(1, len(groups.members) + 1)])
+    for number, time in enumerate(_times(chance, count, span)):
+        yield Order(time, chance.choice(groups.sources), pick(), b"%d" % number)
 
 
-def bursts(chance: random.Random, groups: Groups, count: int, span: float) -> Iterator[Order]:
+def bursts(chance: random.Random, groups: Groups, count: int, span: float, several: float) -> Iterator[Order]:
     """A source sends eight at once, then another one does."""
-    names = list(groups.members)
+    pick = _picker(chance, groups, several, [1.0] * len(groups.members))
     for time in _times(chance, -(-count // 8), span):
         source = chance.choice(groups.sources)
-        for _ in range(min(8, count)):
-            yield Order(time, source, (chance.choice(names),))
+        for number in range(min(8, count)):
+            yield Order(time, source, pick(), b"%d" % (count - number))
         count -= 8
 
 
-def requests(chance: random.Random, groups: Groups, count: int, span: float) -> Iterator[Order]:
+def _picker(
+    chance: random.Random, groups: Groups, several: float, weights: list[float]
+) -> Callable[[], tuple[GroupId, ...]]:
+    """Return what draws a destination: a group by its weight, or one of the unions that are allowed."""
+    names, together = list(groups.members), unions(groups) if several else []
+
+    def pick() -> tuple[GroupId, ...]:
+        if together and chance.random() < several:
+            return chance.choice(together)
+        return tuple(chance.choices(names, weights))
+
+    return pick
+
+
+def requests(chance: random.Random, groups: Groups, count: int, span: float, several: float) -> Iterator[Order]:
     """Requests; `answer` is the other half. About as many replies come on top."""
-    for order in uniform(chance, groups, count, span):
-        yield Order(order.time, order.source, order.groups, REQUEST)
+    for order in uniform(chance, groups, count, span, several):
+        yield Order(order.time, order.source, order.groups, REQUEST + order.body)
 
 
 def answer(groups: Groups) -> Reply:
@@ -70,9 +104,11 @@ def answer(groups: Groups) -> Reply:
 
     def reply(site: SiteId, envelope: Envelope) -> tuple[GroupId, ...] | None:
         group = envelope.groups[0]
-        if envelope.body != REQUEST or speaker[group] != site:
+        if not envelope.body.startswith(REQUEST) or speaker[group] != site:
             return None
-        return (own[site][(own[site].index(group) + 1) % len(own[site])],)
+        answer = own[site][(own[site].index(group) + 1) % len(own[site])]
+        together = tuple(sorted({group, answer}))  # every other reply goes to both groups, where it may
+        return together if envelope.number % 2 and _allowed(groups, together) else (answer,)
 
     return reply
 

@@ -1,9 +1,12 @@
 """The world: an event queue in virtual time that feeds machines and applies their effects, driven by one seed.
 
-Crashes lose the machine and everything under way to it; a restart builds a new machine and steps it through its log.
-Ticks go only to sites that have something to do, so a run ends by itself when nothing is left: that is quiescence.
+Crashes lose the machine and everything under way to it, between two events or between two effects of one step; a
+restart builds the machine of the last checkpoint and steps it through the rest of its log. What it delivers then must
+be what it had delivered, and perhaps more: so a host goes on without doubling anything. Ticks go only to sites that
+have something to do, so a run ends by itself when nothing is left: that is quiescence.
 """
 
+import pickle
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -11,7 +14,7 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from ordercast.core.effects import Append, Deliver, Effect, Held, Send
+from ordercast.core.effects import Append, Deliver, Effect, Held, Placed, Refuse, Safe, Send
 from ordercast.core.events import Control, Envelope, Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import Machine
 from ordercast.film import Film, Flight, Mark
@@ -30,6 +33,8 @@ class Crash:
     at: float
     back: float | None = None
     pause: bool = False
+    between: bool = False
+    """Stop in the middle of the next step after that time, between two of its effects."""
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
@@ -61,6 +66,7 @@ class Outcome:
 
 
 MULTICAST, ORDER, ARRIVE, TICK, FAULT = range(5)
+CHECKPOINTS = 0.02  # share of the steps after which a durable site keeps a checkpoint
 Trace = Callable[[str], None]
 
 
@@ -81,11 +87,14 @@ class World:
         self.deployment, self.network, self.tick_every = deployment, network or Network(), tick
         self.chance = random.Random(seed)
         self.trace, self.keep, self.film = trace, keep, film
-        self.receipt: Callable[[SiteId, Effect], None] | None = None  # told of every place and safety
-        self.watch = Watch(deployment.groups.members, deployment.promises)
+        self.watch = Watch(deployment.groups.members, deployment.promises, receipts=deployment.receipts)
+        self.watch.all_places = not (self.network.loss or self.network.cuts or durable)
         self.machines: dict[SiteId, Machine] = {site: deployment.machine(site) for site in deployment.sites}
         self.outcome = Outcome(load=dict.fromkeys(self.machines, 0))
         self.logs: dict[SiteId, list[Event]] | None = {site: [] for site in self.machines} if durable else None
+        self._checkpoints: dict[SiteId, tuple[bytes, int]] = {}  # the machine, and what had been delivered by then
+        self._handed: dict[SiteId, list[tuple[Envelope, bytes]]] = {site: [] for site in self.machines}
+        self._doomed: set[SiteId] = set()
         self.now = 0.0
         self._orders: Iterator[Order] = iter(())
         self._reply: Reply | None = None
@@ -102,7 +111,7 @@ class World:
 
     def multicast(self, time: float, source: SiteId, groups: tuple[GroupId, ...], body: bytes = b"") -> None:
         """Let the application at a site send."""
-        self._push(time, MULTICAST, source, Multicast(groups, body))
+        self._push(time, MULTICAST, source, Multicast(groups, body, self.deployment.receipts))
 
     def feed(self, orders: Iterator[Order], reply: Reply | None = None) -> None:
         """Let applications send these, in the order of their times, and answer what is delivered to them."""
@@ -112,7 +121,7 @@ class World:
     def _next_order(self) -> None:
         order = next(self._orders, None)
         if order is not None:
-            self._push(order.time, ORDER, order.source, Multicast(order.groups, order.body))
+            self._push(order.time, ORDER, order.source, Multicast(order.groups, order.body, self.deployment.receipts))
 
     def crash(self, crash: Crash) -> None:
         """Schedule a crash or a pause, and its end."""
@@ -126,7 +135,12 @@ class World:
         while queue and queue[0][0] <= until and outcome.events < events:
             self.step_one()
         self.outcome.time = self.now
-        self.outcome.held = {site: held for site, m in self.machines.items() if (held := m.held())}
+        for site, machine in self.machines.items():
+            held = machine.held()
+            if not held and not machine.idle and site not in self._down:
+                held = [Held(site, "something is not acknowledged, or not forgotten", self.now)]
+            if held:
+                self.outcome.held[site] = held
         return self.outcome
 
     def step_one(self) -> None:
@@ -162,14 +176,25 @@ class World:
         if not self._ticking:
             self._ticking = True
             self._push(self.now + self.tick_every, TICK, "", None)
-        if type(event) is Multicast:
-            self._note_sent(site, event)
+        self._carry_out(site, effects)
+
+    def _carry_out(self, site: SiteId, effects: list[Effect]) -> None:
+        """Apply what a step asks for, or some of it when the site is doomed; keep a checkpoint now and then."""
+        if site in self._doomed:
+            self._doomed.discard(site)
+            self._apply(site, effects[: self.chance.randrange(len(effects) + 1)])
+            self._stop(site)
+            return
         self._apply(site, effects)
+        if self.logs is not None and self.chance.random() < CHECKPOINTS:
+            frozen = pickle.dumps(self.deployment.freeze(self.machines[site]), protocol=5)
+            self._checkpoints[site] = (frozen, len(self._handed[site]))
+            self.logs[site].clear()
 
     def _note_sent(self, site: SiteId, event: Multicast) -> None:
         number = self.machines[site].sent
         self.outcome.sends += 1
-        self.watch.sent(site, number, event.groups)
+        self.watch.sent(site, number, event.groups, event.body)
         if self.film is not None:
             self.film.happens(Mark(site, self.now, "multicast", f"{site}:{number} {'+'.join(event.groups)}"))
         if self.keep:
@@ -189,12 +214,22 @@ class World:
             elif kind is Append:
                 if self.logs is not None:
                     self.logs[site].append(effect.event)  # type: ignore[union-attr]
-            elif self.receipt is not None:
-                self.receipt(site, effect)
+                if type(effect.event) is Multicast:  # type: ignore[union-attr]
+                    self._note_sent(site, effect.event)  # type: ignore[union-attr]
+            elif kind is Placed:
+                self.watch.placed(site, effect.number, effect.stamp)  # type: ignore[union-attr]
+            elif kind is Safe:
+                self.watch.safe(site, effect.number)  # type: ignore[union-attr]
+            elif kind is Refuse:
+                raise AssertionError(f"{site} refuses an honest peer: {effect}")
+            else:
+                raise TypeError(f"no such effect: {effect!r}")
 
     def _deliver(self, site: SiteId, envelope: Envelope, stamp: bytes) -> None:
         self.outcome.delivered += 1
-        self.watch.delivered(site, envelope.source, envelope.number, envelope.order_class, stamp)
+        self.watch.delivered(site, envelope.source, envelope.number, envelope.order_class, stamp, envelope.body)
+        if self.logs is not None:
+            self._handed[site].append((envelope, stamp))
         if self.keep:
             self._delivered_at[site] += 1
             self.outcome.deliveries.append(Delivery(site, envelope, stamp, self.now))
@@ -203,7 +238,7 @@ class World:
         if self.film is not None:
             self.film.happens(Mark(site, self.now, "deliver", envelope.msg_id))
         if self._reply is not None and (groups := self._reply(site, envelope)):
-            self._push(self.now, MULTICAST, site, Multicast(groups, b"reply"))
+            self._push(self.now, MULTICAST, site, Multicast(groups, b"reply", self.deployment.receipts))
 
     def _send(self, sender: SiteId, to: SiteId, message: Message, on_network: dict[Message, float]) -> None:
         network, outcome, departs = self.network, self.outcome, self.now
@@ -255,8 +290,8 @@ class World:
                 continue
             machine = self.machines[site]
             self.outcome.events += 1
-            self._apply(site, machine.step(tick))
-            if machine.idle:
+            self._carry_out(site, machine.step(tick))
+            if machine.idle and site not in self._down:
                 del self._awake[site]
         if self._awake and (self._pending or not self._awake.keys() <= self._down):
             self._push(self.now + self.tick_every, TICK, "", None)
@@ -269,27 +304,53 @@ class World:
             held_up = self._paused.pop(site)
             for event in held_up:
                 self._feed(site, event)
+        elif site in self._doomed:  # no event came in time: it stops before one
+            self._doomed.discard(site)
+            self._stop(site)
+            self._restart(site)
         elif site in self._down:
             self._restart(site)
         else:
             if crash.pause:
                 self._paused[site] = []
+                if self.trace:
+                    self.trace(f"{self.now:g} {site} pauses")
+            elif crash.between and site in self.machines:
+                self._doomed.add(site)
             else:
-                self._down.add(site)
-            if self.trace:
-                self.trace(f"{self.now:g} {site} {'pauses' if crash.pause else 'crashes'}")
-            if self.film is not None and not crash.pause:
-                self.film.happens(Mark(site, self.now, "crash"))
+                self._stop(site)
             if crash.back is not None:
                 self._push(crash.back, FAULT, site, crash)
 
+    def _stop(self, site: SiteId) -> None:
+        self._down.add(site)
+        self.watch.lost_receipts(site)
+        if self.trace:
+            self.trace(f"{self.now:g} {site} crashes")
+        if self.film is not None:
+            self.film.happens(Mark(site, self.now, "crash"))
+
     def _restart(self, site: SiteId) -> None:
-        """Build the machine anew and step it through its log; its effects were done, or its edges will see to them."""
+        """Build the machine anew and step it through its log; its effects were done, or its edges will see to them.
+
+        Deliveries that were logged and not handed over are handed over now.
+        """
         assert self.logs is not None
         self._down.discard(site)
-        machine = self.machines[site] = self.deployment.machine(site)
+        frozen, before = self._checkpoints.get(site, (None, 0))
+        fresh = self.deployment.machine(site) if frozen is None else self.deployment.thaw(site, pickle.loads(frozen))
+        machine = self.machines[site] = fresh
+        again = self._handed[site][before:]
         for event in self.logs[site]:
-            machine.step(event)
+            for effect in machine.step(event):
+                if type(effect) is Deliver:
+                    now = (effect.envelope, effect.stamp)
+                    if not again:
+                        self._deliver(site, *now)
+                    elif again.pop(0) != now:
+                        self.watch.differs(site, effect.envelope.source, effect.envelope.number)
+        if again:
+            self.watch.differs(site, again[0][0].source, again[0][0].number)
         self._awake[site] = None
         if not self._ticking:
             self._ticking = True

@@ -11,30 +11,40 @@ from ordercast.sim.explorer import Case
 from ordercast.sim.network import Cut, Network
 from ordercast.sim.scenario import Scenario, deploy
 from ordercast.sim.world import Crash
-from ordercast.types import ClassRule, Planner
+from ordercast.types import ClassRule, Level, Planner
 
 Kind = tuple[str, bool]
 """A protocol by name, and whether it runs with the causal option."""
 
 HYBRID = "sequencer-hybrid"  # KIN's hybrid: causal everywhere, total in each group, a sequencer for each
 SITES = [f"s{index}" for index in range(8)]
-KINDS = [(name, False) for name in MACHINES] + [("propagation", True), ("sequencer", True), (HYBRID, True)]
+KINDS = [(name, False) for name in MACHINES]
+KINDS += [(name, True) for name in MACHINES if name != "two-phase"] + [(HYBRID, True)]
 MIXES = ("calm", "jitter", "lossy", "faults")
 
 
 def scenario(kind: Kind, mix: str, seed: int) -> Scenario:
-    """Return a seeded case: eight sites, five groups of three; causal order is promised inside connected classes."""
+    """Return a seeded case: eight sites, five groups of two to four, some unions of them declared."""
     protocol, causal = kind
     chance = random.Random(seed)
+    members = Membership.of({f"g{index}": chance.sample(SITES, chance.choice([2, 3, 3, 4])) for index in range(5)})
+    alone = protocol == HYBRID
+    level = chance.choice([Level.TOTAL, Level.ACYCLIC])
+    rule = ClassRule.for_level(level) if kind == ("sequencer", True) and chance.random() < 0.7 else None
+    if chance.random() < 0.5 and not alone:
+        members = members.with_unions([chance.sample(members.groups, chance.choice([2, 2, 3]))])
     case = Scenario(
-        Membership.of({f"g{index}": chance.sample(SITES, 3) for index in range(5)}),
+        members,
         protocol.removesuffix("-hybrid"),
-        groups_alone=protocol == HYBRID,
+        groups_alone=alone,
         planner=chance.choice([Planner.GREEDY, Planner.ELIMINATION, Planner.METAGROUP, Planner.CENTRAL]),
+        level=level,
+        class_rule=rule,
         causal=causal,
-        class_rule=ClassRule.S1 if causal else None,
+        receipts=protocol == "propagation" and chance.random() < 0.5,
         messages=60,
         workload=chance.choice(["uniform", "zipf", "bursts", "requests"]),
+        several=chance.choice([0.1, 0.3, 0.6]),
         seed=seed,
     )
     if mix == "calm":
@@ -47,7 +57,10 @@ def scenario(kind: Kind, mix: str, seed: int) -> Scenario:
     sites = deploy(case).sites
     a, b = chance.sample(sites, 2)
     cut = Cut(a, b, 5, 40, one_way=chance.random() < 0.5)
-    crashes = (Crash(chance.choice(sites), chance.uniform(5, 30), chance.uniform(31, 70)),)
+    crashes = tuple(
+        Crash(site, chance.uniform(5, 30), chance.uniform(31, 70), between=chance.random() < 0.7)
+        for site in chance.sample(sites, 2)
+    )
     pause = (Crash(chance.choice(sites), 80, 95, pause=True),)
     return dataclasses.replace(case, network=dataclasses.replace(lossy, cuts=(cut,)), crashes=crashes + pause)
 
@@ -58,10 +71,28 @@ DENSE = {"A": "ab", "B": "bcd", "C": "acd"}
 
 
 def small_case(protocol: str, faults: dict[str, int], groups: dict[str, str] = RING) -> Case:
-    """Return 4 sites, 3 groups, 4 messages of two sources; with a fault 3 sites, 2 groups, 3 messages."""
-    orders = ["aA", "bB", "bA"] if faults else ["aA", "aB", "dC", "dA"]
-    multicasts = tuple((order[0], (order[1],)) for order in orders)
-    deployment = deploy(Scenario(Membership.of({"A": "ab", "B": "abc"} if faults else groups), protocol))
+    """Return 4 sites, 3 groups, 4 messages of two sources; with a fault 3 sites, 2 groups, 3 messages.
+
+    One message goes to several groups.
+    """
+    orders = ["aA", "bAB", "bA"] if faults else ["aA", "aAB", "dC", "dA"]
+    return several_case(protocol, {"A": "ab", "B": "abc"} if faults else groups, orders, faults)
+
+
+def several_case(
+    protocol: str,
+    groups: dict[str, str],
+    orders: list[str],
+    faults: dict[str, int] | None = None,
+    level: Level = Level.ACYCLIC,
+    *,
+    causal: bool = False,
+    unions: tuple[str, ...] = (),
+) -> Case:
+    """Return a case by hand: an order is a source and its groups, each a letter; `unions` are declared."""
+    multicasts = tuple((order[0], tuple(order[1:])) for order in orders)
+    membership = Membership.of(groups).with_unions([tuple(union) for union in unions])
+    deployment = deploy(Scenario(membership, protocol, level=level, causal=causal))
     sources = tuple(sorted({source for source, _ in multicasts}))
     deployment = dataclasses.replace(deployment, groups=replace(deployment.groups, sources=sources))
-    return dataclasses.replace(Case(deployment, multicasts), **faults)  # type: ignore[arg-type]
+    return dataclasses.replace(Case(deployment, multicasts), **(faults or {}))  # type: ignore[arg-type]

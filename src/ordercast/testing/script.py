@@ -35,6 +35,7 @@ from ordercast.planning.classes import class_labels, classes
 from ordercast.planning.forest import ClassGraph, Forest
 from ordercast.planning.planners import FIXED
 from ordercast.planning.propagation_graph import literal_greedy
+from ordercast.protocols.deployment import ONE_ORDER
 from ordercast.sim.scenario import Scenario, deploy
 from ordercast.topology import Edge, Plan
 from ordercast.types import ClassRule, Level, Planner
@@ -164,7 +165,7 @@ class Script:
         self._read([word for word in rest if "=" in word])
         causal = "causal" in rest
         alone = "alone" in rest
-        rule = self.rule
+        rule = None if protocol in ONE_ORDER else self.rule
         scenario = Scenario(
             self.membership, protocol, class_rule=rule, causal=causal, groups_alone=alone, senders=0, plan=self.plan
         )

@@ -1,19 +1,25 @@
 """The judge of plans: does every member get every message exactly once, and in which order? Knows no planner.
 
-The model: a message of group g arrives at g's entry at any time; every site handles messages in the order in which they
-arrive and passes each on over the edges that list its group; edges are FIFO and take any time at all.
+The model is that of `protocols.propagation`: a message of group g arrives at g's entry at any time; every site handles
+messages in the order in which they arrive and passes each on over the edges that list its group. An edge carries one
+FIFO stream per class, and streams take any time at all: two classes on one edge may overtake each other, because each
+is numbered and sent again by itself (errata 73).
 
-PG1, PG2 (GS88 §3.1): what a group's messages cross must be a tree from its entry to every member.
+PG1, PG2 (GS88 §3.1): what a group's messages cross must be a tree from its entry to every member. forest: the edges of
+one class form a forest, which is all that the machine can run.
 
-total: follow two messages back from a site where both are delivered. While they came over the same edge, their order
-was decided further up; the first site where they came over different edges (or one of them entered) is their *merge
+total: follow two messages back from a site where both are delivered. While they came over the same stream, their order
+was decided further up; the first site where they came over different streams (or one of them entered) is their *merge
 point*, and there either may be first. Sites with one merge point agree. Sites with two can disagree: "one first here,
 the other first there" is impossible only if each message passes the two merge points in the opposite order, and then
 the reverse is possible.
 
-acyclic: a plan has no cycle of messages when the groups can be split into parts such that the edges of each part form a
-forest (messages only flow down, errata 8) and the graph of parts and their member sites has no cycle (docs/classes.md).
-Where that does not hold, cycles of overlapping groups are tried one after the other, shortest first.
+A declared union `A+B` is planned as a group of its own, and judged as one (docs/classes.md).
+
+acyclic: a plan has no cycle of messages when the edges of each class form a forest (messages only flow down, errata 8)
+and the graph of classes and their member sites has no cycle (docs/classes.md); a class whose groups do not hang
+together counts as several. Where that does not hold, cycles of overlapping groups are tried one after the other,
+shortest first.
 """
 
 from collections import Counter, defaultdict
@@ -26,6 +32,8 @@ from ordercast.types import GroupId, Level, SiteId
 from ordercast.verify.cycles import CycleSearch
 
 SEARCH_STEPS_AT_MOST = 100_000
+REQUIRED = ("form", "PG1", "PG2", "forest", "extra")
+"""What every plan must keep, whatever its level."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the judge found. PG1, PG2 and the plan's level must hold; the others are told."""
+    """What the judge found. What is `REQUIRED`, and the level, must hold; the others are told."""
 
     level: Level
     findings: dict[str, Finding] = field(default_factory=dict)
@@ -46,7 +54,12 @@ class Verdict:
     @property
     def ok(self) -> bool:
         """Whether the plan may run: everything is delivered once and in the order its level promises."""
-        return all(self.findings[name].ok for name in ("form", "PG1", "PG2", self.level))
+        return self.broken is None
+
+    @property
+    def broken(self) -> str | None:
+        """The first of the required findings that does not hold, by name."""
+        return next((name for name in (*REQUIRED, str(self.level)) if not self.findings[name].ok), None)
 
     def __str__(self) -> str:
         said = (f"{name}: {'yes' if found.ok else 'no: ' + found.example}" for name, found in self.findings.items())
@@ -62,10 +75,12 @@ def judge(plan: Plan, membership: Mapping[GroupId, Iterable[SiteId]] | None = No
     found["PG1"] = _primary_destinations(plan)
     found["PG2"] = routes.exactly_once() if found["PG1"].ok else Finding(False, "not judged: PG1 fails")
     if found["form"].ok and found["PG2"].ok:
-        found["total"], found["acyclic"] = _order(plan, routes)
+        found["forest"] = _forests(plan)
+        found["total"], found["acyclic"] = _order(plan, routes, trees=found["forest"].ok)
+        found["extra"] = _extra(plan, routes)
         found["cost"] = _cost(plan, routes)
     else:
-        for name in ("total", "acyclic", "cost"):
+        for name in ("forest", "total", "acyclic", "extra", "cost"):
             found[name] = Finding(False, f"not judged: {'PG2' if found['form'].ok else 'form'} fails")
     found["PG3"] = _entries_are_members(plan)
     found["PG4"] = _no_extra_nodes(plan, routes)
@@ -78,6 +93,7 @@ class Routes:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self.class_of = plan.class_of()
         self.senders: dict[GroupId, dict[SiteId, list[SiteId]]] = {group: {} for group in plan.groups}
         self.receivers: dict[GroupId, dict[SiteId, list[SiteId]]] = {group: {} for group in plan.groups}
         for group, sender, receiver in plan.crossings():
@@ -129,6 +145,8 @@ class Routes:
 
     def merge_point(self, one: GroupId, other: GroupId, site: SiteId) -> SiteId:
         """Return where the order of two groups' messages, as seen by a site that gets both, is decided."""
+        if self.class_of[one] != self.class_of[other]:
+            return site  # streams of two classes meet at the site itself, even when they come over one edge
         while (above := self.sender(one, site)) is not None and above == self.sender(other, site):
             site = above
         return site
@@ -137,6 +155,19 @@ class Routes:
 def _form(plan: Plan, membership: Mapping[GroupId, Iterable[SiteId]] | None) -> Finding:
     if not plan.groups:
         return Finding(False, "the plan has no groups")
+    if plan.epoch < 1:
+        return Finding(False, f"the epoch is {plan.epoch}; epochs count from 1")
+    for group, route in plan.groups.items():
+        if not group or "" in (*route.members, *route.extra):
+            return Finding(False, f"group {group!r}: a name is empty")
+        parts = group.split("+")
+        if len(parts) > 1:
+            problem = _union_problem(plan, group, parts)
+            if problem is not None:
+                return Finding(False, problem)
+    for edge in plan.edges:
+        if not edge.parent or not edge.child:
+            return Finding(False, f"edge {edge.parent!r} -> {edge.child!r}: a name is empty")
     links = Counter((edge.parent, edge.child) for edge in plan.edges)
     for (parent, child), count in links.items():
         if count > 1:
@@ -161,6 +192,18 @@ def _form(plan: Plan, membership: Mapping[GroupId, Iterable[SiteId]] | None) -> 
             if group not in plan.groups or wanted.get(group) != set(plan.groups[group].members):
                 return Finding(False, f"group {group!r} has other members than in the membership")
     return Finding(True)
+
+
+def _union_problem(plan: Plan, union: GroupId, parts: list[GroupId]) -> str | None:
+    """A declared union has the members of its groups and is in their class, or say what is wrong."""
+    if sorted(set(parts)) != parts or any(part not in plan.groups for part in parts):
+        return f"union {union!r} must name planned groups, each once and sorted"
+    if {site for part in parts for site in plan.groups[part].members} != set(plan.groups[union].members):
+        return f"union {union!r} has other members than its groups"
+    class_of = plan.class_of()
+    if len({class_of.get(name) for name in (union, *parts)}) > 1:
+        return f"union {union!r} is in another class than its groups"
+    return None
 
 
 def _primary_destinations(plan: Plan) -> Finding:
@@ -206,14 +249,10 @@ def _meta_group_rules(plan: Plan, routes: Routes) -> tuple[Finding, Finding]:
     return _entries_are_members(plan), rule_2
 
 
-def _order(plan: Plan, routes: Routes) -> tuple[Finding, Finding]:
-    part_of = plan.class_of()
-    trees = _parts_are_forests(plan, part_of)
-    # The plan's classes are a hint. Groups with common members, transitively, are the coarsest parts that can help.
-    for parts in (part_of, _connected(plan)):
-        if _parts_are_forests(plan, parts) and _parts_meet_without_cycle(plan, parts):
-            return Finding(True), Finding(True)
-    total = _total(plan, routes, part_of if trees else {})
+def _order(plan: Plan, routes: Routes, *, trees: bool) -> tuple[Finding, Finding]:
+    if trees and _parts_meet_without_cycle(plan, _connected(plan, routes.class_of)):
+        return Finding(True), Finding(True)
+    total = _total(plan, routes, routes.class_of if trees else {})
     if not total.ok:
         return total, total
     search = CycleSearch(plan, routes.merge_point, routes.sender, SEARCH_STEPS_AT_MOST)
@@ -229,41 +268,44 @@ def _order(plan: Plan, routes: Routes) -> tuple[Finding, Finding]:
     return total, Finding(True)
 
 
-def _parts_are_forests(plan: Plan, part_of: dict[GroupId, int]) -> bool:
+def _forests(plan: Plan) -> Finding:
+    """Tell whether the edges of every class form a forest: one parent per site, and no way back to it."""
+    class_of = plan.class_of()
     parent: dict[tuple[int, SiteId], SiteId] = {}
     for group, sender, receiver in plan.crossings():
-        if parent.setdefault((part_of[group], receiver), sender) != sender:
-            return False
-    depth_known: set[tuple[int, SiteId]] = set()
+        first = parent.setdefault((class_of[group], receiver), sender)
+        if first != sender:
+            said = f"{receiver!r} has two parents in the class of {group!r}: {first!r} and {sender!r}"
+            return Finding(False, said)
+    rooted: set[tuple[int, SiteId]] = set()
     for start in parent:
-        path = []
+        path: dict[tuple[int, SiteId], None] = {}
         node: tuple[int, SiteId] | None = start
-        on_path: set[tuple[int, SiteId]] = set()
-        while node is not None and node not in depth_known:
-            if node in on_path:
-                return False
-            on_path.add(node)
-            path.append(node)
+        while node is not None and node not in rooted:
+            if node in path:
+                return Finding(False, f"{node[1]!r} is above itself in class {node[0]}")
+            path[node] = None
             above = parent.get(node)
             node = None if above is None else (node[0], above)
-        depth_known.update(path)
-    return True
+        rooted.update(path)
+    return Finding(True)
 
 
-def _connected(plan: Plan) -> dict[GroupId, int]:
-    """Put groups with a common member into one part, transitively."""
+def _connected(plan: Plan, class_of: Mapping[GroupId, int]) -> dict[GroupId, int]:
+    """Put groups of one class with a common member into one part, transitively."""
     part_of: dict[GroupId, int] = {}
-    groups_at: dict[SiteId, list[GroupId]] = defaultdict(list)
+    groups_at: dict[tuple[int, SiteId], list[GroupId]] = defaultdict(list)
     for group, route in plan.groups.items():
         for site in route.members:
-            groups_at[site].append(group)
+            groups_at[class_of[group], site].append(group)
     for number, first in enumerate(plan.groups):
         todo = [first]
         while todo:
             group = todo.pop()
             if group not in part_of:
                 part_of[group] = number
-                todo += [other for site in plan.groups[group].members for other in groups_at.pop(site, ())]
+                own = class_of[group]
+                todo += [other for site in plan.groups[group].members for other in groups_at.pop((own, site), ())]
     return part_of
 
 
@@ -313,16 +355,24 @@ def _disagreement(
     return f"a message to {one!r} and one to {other!r} can differ in order: {ways(a)}; {ways(b)}"
 
 
+def _extra(plan: Plan, routes: Routes) -> Finding:
+    for group, route in plan.groups.items():
+        extra = sorted(set(routes.reached(group)).difference(route.members))
+        if extra != sorted(route.extra):
+            return Finding(False, f"group {group!r} has the extra nodes {extra}, the plan says {route.extra}")
+    return Finding(True)
+
+
 def _cost(plan: Plan, routes: Routes) -> Finding:
-    """Recompute depth, extra nodes and cost by their definitions and compare with what the plan says of itself."""
+    """Recompute depth and cost by their definitions and compare with what the plan says of itself."""
     load: Counter[SiteId] = Counter()
     depths, extras, messages = [], [], 0
     for group, route in plan.groups.items():
         reached = set(routes.reached(group))
         depth = max(len(routes.path(group, site)) - 1 for site in route.members)
-        extra = sorted(reached.difference(route.members))
-        if depth != route.depth or extra != sorted(route.extra):
-            return Finding(False, f"group {group!r} has depth {depth} and extra nodes {extra}, not as the plan says")
+        extra = reached.difference(route.members)
+        if depth != route.depth:
+            return Finding(False, f"group {group!r} has depth {depth}, not {route.depth}")
         depths.append(depth)
         extras.append(len(extra))
         messages += len(reached)

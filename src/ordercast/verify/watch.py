@@ -3,6 +3,9 @@
 A message is *retired* once it stands first at every destination among what is not retired there. Messages on or behind
 a cycle never are, so what is left in the end is exactly what there is to look at: the judges of `verify.deliveries`
 read those remains and find the example. Everything else is seen at the delivery that breaks it.
+
+Bodies are compared too, and receipts: a place must be the stamp that is delivered, safe means that every destination
+has delivered, and what a source is promised to hear it must hear.
 """
 
 from collections import deque
@@ -18,10 +21,12 @@ Key = tuple[SiteId, int]
 class _Open:
     """A message that is not retired."""
 
-    __slots__ = ("destinations", "first_at", "groups", "missing", "past", "stamp")
+    __slots__ = ("body", "destinations", "first_at", "groups", "missing", "past", "stamp")
 
-    def __init__(self, groups: tuple[GroupId, ...], destinations: frozenset[SiteId], past: dict[SiteId, int]) -> None:
-        self.groups, self.destinations, self.past = groups, destinations, past
+    def __init__(
+        self, groups: tuple[GroupId, ...], destinations: frozenset[SiteId], past: dict[SiteId, int], body: bytes
+    ) -> None:
+        self.groups, self.destinations, self.past, self.body = groups, destinations, past, body
         self.missing = set(destinations)
         self.first_at = 0  # at how many destinations it stands first
         self.stamp: bytes | None = None
@@ -43,16 +48,21 @@ class _Site:
 class Watch:
     """Told of every send and every delivery, in the order they happen."""
 
-    def __init__(self, members: Mapping[GroupId, Sequence[SiteId]], promises: frozenset[str]) -> None:
-        self.members, self.promises = members, promises
+    def __init__(
+        self, members: Mapping[GroupId, Sequence[SiteId]], promises: frozenset[str], *, receipts: bool = False
+    ) -> None:
+        self.members, self.promises, self.receipts = members, promises, receipts
         self.causal = "causal" in promises
+        self.all_places = True  # on links that lose messages the word of a place may be lost, and is not said again
         self.broken: dict[str, str] = {}
         self._open: dict[Key, _Open] = {}
         self._sites: dict[SiteId, _Site] = {site: _Site() for sites in members.values() for site in sites}
         self._last: dict[SiteId, int] = {}
         self._destinations: dict[tuple[GroupId, ...], frozenset[SiteId]] = {}
+        self._not_placed: dict[Key, bytes | None] = {}  # with `receipts`: the stamp, once it was delivered anywhere
+        self._not_safe: dict[Key, None] = {}
 
-    def sent(self, source: SiteId, number: int, groups: tuple[GroupId, ...]) -> None:
+    def sent(self, source: SiteId, number: int, groups: tuple[GroupId, ...], body: bytes = b"") -> None:
         """A source sends; its numbers grow."""
         destinations = self._destinations.get(groups)
         if destinations is None:
@@ -65,10 +75,44 @@ class Watch:
             knows[source] = number
             for site in destinations:
                 self._sites[site].due.setdefault(source, {})[number] = None
-        self._open[source, number] = _Open(groups, destinations, past)
+        if number != self._last.get(source, 0) + 1:
+            self._break("creation", f"{source} sends number {number} after {self._last.get(source, 0)}")
+        self._open[source, number] = _Open(groups, destinations, past, body)
         self._last[source] = number
+        if self.receipts:
+            self._not_placed[source, number] = None
+            self._not_safe[source, number] = None
 
-    def delivered(self, site: SiteId, source: SiteId, number: int, order_class: int, stamp: bytes) -> None:
+    def placed(self, source: SiteId, number: int, stamp: bytes) -> None:
+        """A source hears of the place of its message."""
+        key = (source, number)
+        known = self._not_placed.pop(key, None)
+        message = self._open.get(key)
+        if message is not None:
+            known = message.stamp = message.stamp or stamp
+        if known is not None and known != stamp:
+            self._break("receipts", f"{source} hears another place of {_name(key)} than is delivered")
+
+    def safe(self, source: SiteId, number: int) -> None:
+        """A source hears that its message is at every destination."""
+        self._not_safe.pop((source, number), None)
+        missing = self.missing(source, number)
+        if missing or number > self._last.get(source, 0):
+            lacks = min(missing, default="everybody")
+            self._break("receipts", f"{source} hears that {source}:{number} is safe, and {lacks} lacks it")
+
+    def lost_receipts(self, source: SiteId) -> None:
+        """A source has crashed: nobody waits there any more to hear of a place."""
+        for key in [key for key in self._not_placed if key[0] == source]:
+            del self._not_placed[key]
+
+    def differs(self, site: SiteId, source: SiteId, number: int) -> None:
+        """A restarted site delivers something else than before."""
+        self._break("duplicate", f"{site} delivers {source}:{number} again after a restart, or in another place")
+
+    def delivered(
+        self, site: SiteId, source: SiteId, number: int, order_class: int, stamp: bytes, body: bytes = b""
+    ) -> None:
         """A site delivers."""
         key = (source, number)
         message = self._open.get(key)
@@ -76,6 +120,8 @@ class Watch:
             self._stray(site, key, message)
             return
         message.missing.discard(site)
+        if body != message.body:
+            self._break("creation", f"{site} delivers {_name(key)} with another body than was sent")
         at = self._sites[site]
         for group in message.groups:
             stream = (source, group)
@@ -86,6 +132,8 @@ class Watch:
             at.fifo[stream] = number
         if message.stamp is None:
             message.stamp = stamp
+            if key in self._not_placed:
+                self._not_placed[key] = stamp
         elif message.stamp != stamp:
             self._break("stamps", f"{site} delivers {_name(key)} with another stamp than a site before it")
         last = at.stamps.get(order_class)
@@ -151,7 +199,12 @@ class Watch:
 
     def findings(self) -> dict[str, str | None]:
         """Return the verdict on everything promised; call it when the run is over."""
-        found = dict.fromkeys(("creation", "duplicate", "completeness", "stamps", *sorted(self.promises)))
+        names = ("creation", "duplicate", "completeness", "stamps", *(["receipts"] if self.receipts else ()))
+        found = dict.fromkeys((*names, *sorted(self.promises)))
+        if self._not_safe:
+            self._break("receipts", f"nobody says that {_name(next(iter(self._not_safe)))} is safe")
+        if self._not_placed and self.all_places:
+            self._break("receipts", f"nobody says where {_name(next(iter(self._not_placed)))} stands")
         record = self.remains() if self._open else None
         for name in found:
             found[name] = self.broken.get(name)

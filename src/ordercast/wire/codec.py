@@ -15,6 +15,7 @@ from ordercast.protocols import counting, lamport, propagation, sequencing, swap
 TAGS: dict[int, type[Message]] = {
     1: propagation.Propagate,
     2: propagation.Place,
+    3: propagation.Settled,
     10: edges.Ack,
     11: edges.Null,
     12: edges.Resend,
