@@ -34,13 +34,14 @@ class Membership:
     @classmethod
     def of(cls, groups: Mapping[GroupId, Iterable[SiteId]]) -> "Membership":
         """Build from plain collections; members are sets here, so a repeated one is one."""
+        for group in groups:
+            check_group("", group)
         return cls._build(groups)
 
     @classmethod
     def _build(cls, groups: Mapping[GroupId, Iterable[SiteId]]) -> "Membership":
         members = {group: sorted(set(sites)) for group, sites in sorted(groups.items())}
         for group, sites_of_group in members.items():
-            check_group("", group)
             if not sites_of_group:
                 raise InputError(f"group {group!r} has no members")
         sites = sorted({site for of_group in members.values() for site in of_group})

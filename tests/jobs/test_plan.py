@@ -17,7 +17,7 @@ from ordercast.membership import Membership, read_membership
 from ordercast.planning.planners import plan_forest
 from ordercast.planning.request import Request
 from ordercast.testing.members import write_members
-from ordercast.types import Level, Planner
+from ordercast.types import ClassRule, Level, Planner
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
@@ -149,6 +149,17 @@ def test_what_cannot_be_planned_is_refused(tmp_path: Path, spark: Spark) -> None
     pq.write_table(pa.table({"site": ["a", None], "group": ["g", "g"]}), folder / "part-9.parquet")
     with pytest.raises(InputError, match=r"part-9\.parquet: row 2: site is null"):
         plan_tables(spark, str(folder), Request(planner=Planner.ELIMINATION))
+
+
+def test_classes_too_fine_for_the_level_are_refused(tmp_path: Path, spark: Spark) -> None:
+    """The triangle by s2 keeps no serial order; no plan leaves Spark that was not judged."""
+    folder = write(
+        tmp_path / "triangle", [(s, g) for g, sites in (("G", "pq"), ("H", "qr"), ("I", "rp")) for s in sites]
+    )
+    request = Request(Planner.CENTRAL, Level.ACYCLIC, ClassRule.S2)
+
+    with pytest.raises(PlanError, match="classes s2, level acyclic: the classes are too fine"):
+        plan_tables(spark, str(folder), request)
 
 
 def test_a_group_with_a_plus_is_refused_by_file_and_name(tmp_path: Path, spark: Spark) -> None:

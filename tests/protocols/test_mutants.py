@@ -9,7 +9,7 @@ import pytest
 
 from ordercast import ClassRule, Level, errors
 from ordercast.planning.classes import class_labels
-from ordercast.sim.scenario import run
+from ordercast.sim.scenario import deploy, run
 from ordercast.testing.campaign import MIXES, scenario
 from ordercast.verify.plans import judge
 from tests.planning import families
@@ -142,8 +142,10 @@ def test_planted_bugs_are_caught(mutant: tuple[str, str, list[tuple[str, str]], 
     with planted(module, *replacements):
         for seed in range(200):
             for mix in MIXES:
+                case = scenario(kind, mix, seed)  # outside: only what a machine does counts as caught
+                deploy(case)
                 try:
-                    verdict = run(scenario(kind, mix, seed))
+                    verdict = run(case)
                 except (errors.PeerError, errors.LocalError, KeyError, AssertionError, IndexError):
                     return
                 if not verdict.ok:

@@ -28,7 +28,8 @@ from ordercast.planning.metagroup_tree import metagroup
 from ordercast.planning.propagation_graph import greedy
 from ordercast.planning.request import Request
 from ordercast.topology import Cost
-from ordercast.types import Planner
+from ordercast.types import ClassRule, Planner
+from ordercast.verify.forests import broken
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -148,6 +149,10 @@ def _planned(membership: Membership, weight: Any, metas: Any, memberships: int, 
     labels = class_labels(membership, request.class_rule)
     graph = ClassGraph.of(membership, labels)
     forest = PLANNERS[request.planner](graph)
+    finest = class_labels(membership, ClassRule.for_level(request.level))
+    wrong = broken(forest.parent, forest.entry, membership.edge_groups, graph.member_node, labels, finest)
+    if wrong is not None:
+        raise PlanError(f"classes {request.class_rule}, level {request.level}: {wrong}")
     cost = weighted_cost(forest, weight)
     if request.max_load is not None and cost.max_load > request.max_load:
         raise PlanError(
