@@ -40,6 +40,7 @@ OUTSIDE = ("s5",)
 OPTIONS = ('level = "acyclic"\nunions = [["g2", "g4"]]', 'level = "total"', 'causal = true\nunions = [["g2", "g4"]]')
 """The promises to try: one class and a declared union, several classes, causal order (two-phase does not keep it)."""
 LIMITS = "[limits]\ncheckpoint_bytes = 4096\nretain_messages = 3000\ninbox_bytes = 65536"
+UNANSWERED_AT_MOST = 10
 STUCK_S = 90.0  # nothing has changed for so long, although nothing is in the way
 WORDS = ("site.bug", "site.failed", "Traceback", "link.refused", "link.closed", "client.closed")
 
@@ -86,6 +87,7 @@ class Chaos:
         self.several = unions(deployment.groups)
         self.book = Book(deployment.groups, deployment.promises)
         self.lives = dict.fromkeys(self.sites, 0)
+        self.up: set[SiteId] = set()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.sending = self.reading = True
 
@@ -106,6 +108,7 @@ class Chaos:
         if how is signal.SIGKILL:
             self.book.killed.add((site, self.lives[site]))
         self.lives[site] += 1
+        self.up.discard(site)
         process.send_signal(how)
         until = time.monotonic() + STUCK_S
         while process.poll() is None:
@@ -167,6 +170,8 @@ class Chaos:
     async def _trouble_sites(self, kills: int, say: Callable[[str], None]) -> None:
         while self.counts["kill"] < kills:
             await asyncio.sleep(self.chance.uniform(0.0, 0.8))
+            if len(self.up) < len(self.sites) - 2 and self.chance.random() < 0.8:
+                continue  # mostly there are sites that do something when they are killed
             site = self.chance.choice(self.sites)
             kind = self.chance.choice(["kill", "kill", "kill", "restart", "stop"])
             self.counts[kind] += 1
@@ -219,10 +224,7 @@ class Chaos:
             life = self.lives[site]
             try:
                 async with connect(self.cluster.clients[site]) as client:
-                    while self.sending and self.lives[site] == life:
-                        async with asyncio.timeout(STUCK_S):
-                            await self._post(client, site, life)
-                        await asyncio.sleep(self.chance.uniform(0.0, 0.1))
+                    await self._send_all(client, site, life)
             except TimeoutError:
                 self.stuck.append(f"a sender at {site} has waited for {STUCK_S:g} s")
             except OrdercastError as error:
@@ -231,7 +233,31 @@ class Chaos:
                     self.stuck.append(f"{site} refuses a message: {error}")
                 await asyncio.sleep(0.05)
 
+    async def _send_all(self, client: Client, site: str, life: int) -> None:
+        """Send without waiting for the receipts of what was sent before, up to a limit."""
+        waiting: set[asyncio.Task[None]] = set()
+        if self.lives[site] == life:
+            self.up.add(site)
+        try:
+            while self.sending and self.lives[site] == life:
+                waiting.add(asyncio.create_task(self._post(client, site, life)))
+                await asyncio.sleep(self.chance.uniform(0.0, 0.1))
+                if len(waiting) > UNANSWERED_AT_MOST:
+                    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for task in [task for task in waiting if task.done()]:
+                    waiting.remove(task)
+                    task.result()
+            await asyncio.gather(*waiting)
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
     async def _post(self, client: Client, site: str, life: int) -> None:
+        async with asyncio.timeout(STUCK_S):
+            await self._post_some(client, site, life)
+
+    async def _post_some(self, client: Client, site: str, life: int) -> None:
         """Send one message or a few: in one batch, or one by one without waiting, and then for all."""
         book, many = self.book, self.chance.choice([1, 1, 2, 5])
         acks: list[AckLevel] = ["none", "ordered", "safe"] if self.receipts else ["none"]

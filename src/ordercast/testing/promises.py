@@ -34,7 +34,7 @@ class Attempt:
     sent: Sent
     life: Life
     taken: int | None = None
-    """How many messages this client had begun to send when the site had taken this one."""
+    """The site has taken it, and gives larger numbers to what the client began to send after this number."""
     acknowledged: bool = False
     number: int | None = None
     """Its number at its source, if the sender was told."""
@@ -79,10 +79,10 @@ class Book:
         return name
 
     def taken(self, names: list[str], first: int | None = None) -> None:
-        """The site has taken messages, as one batch when it told the number of the first."""
+        """The site has taken what was sent in one go, as one batch when it told the number of the first."""
         for index, name in enumerate(names):
             attempt = self.attempts[name]
-            attempt.taken = self.begun[attempt.sent.source]
+            attempt.taken = self.attempts[names[-1]].sent.number
             attempt.number = None if first is None else first + index
 
     def acknowledged(self, name: str, stamp: bytes | None) -> None:
