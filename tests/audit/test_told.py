@@ -162,6 +162,17 @@ def test_a_stranger_takes_part_in_the_order(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_message_in_disguise_is_no_proof(tmp_path: Path) -> None:
+    """To r, x comes as a message of b: stamps hold class by class, and classes suit what each row says of itself."""
+    sends = [sent("y:1", "b"), sent("x:1", "a")]
+    run = run_of({"a": "pq", "b": "pr"}, sends, {"p": "x:1 y:1", "q": "x:1", "r": "y:1 x:1"})
+    stamp_by_class(run, {"a": "a", "b": "b"}, "y:1 x:1")
+    last = run.deliveries[-1]
+    run.deliveries[-1] = Delivered("r", 1, "x:1", frozenset("b"), "x", 1, 0, "b", last.stamp)
+
+    assert broken(judged(run, tmp_path)) == {"creation", "total", "acyclic", "classes"}
+
+
 def test_a_loss_alone_is_no_causal_break(tmp_path: Path) -> None:
     sends = [sent("p:1", "a"), sent("q:1", "a", after=1)]
     run = run_of({"a": "pqr"}, sends, {"p": "p:1 q:1", "q": "p:1 q:1", "r": "q:1"}, "causal", context=True)
