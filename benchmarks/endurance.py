@@ -64,7 +64,7 @@ class Run:
 
 
 async def trial(folder: Path, seconds: float, stop: bool) -> tuple[Run, dict[str, object]]:
-    chaos = Chaos(folder, groups={"g": ["s0", "s1", "s2"], "h": ["s1", "s2"]}, options="durable = true")
+    chaos = Chaos(folder, groups={"g": ["s0", "s1", "s2"], "h": ["s1", "s2"]})
     for site in chaos.sites:
         chaos.start(site, through_proxies=False)
     await chaos._all_up()

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def _sends(chance: random.Random, members: dict[str, list[str]]) -> list[Sent]:
     sites = sorted({site for own in members.values() for site in own})
     sources = [*chance.sample(sites, min(2, len(sites))), "client"]
     numbers = dict.fromkeys(sources, chance.choice([0, 0, 10]))
-    several = chance.choice([0.0, 0.3, 0.6])
+    several = chance.choice([0.0, 0.4, 0.8])
     sends = []
     for _ in range(chance.choice([1, 3, 6, 10, 14])):
         many = chance.choice([2, 2, 3]) if chance.random() < several else 1
@@ -246,18 +246,43 @@ def stranger(chance: random.Random, run: Run, logs: Logs) -> bool:
     others = [site for site in logs if site not in run.sites_of(row.groups)] or ["elsewhere"]
     for site in chance.sample(others, chance.randint(1, len(others))):
         own = logs.setdefault(site, [])
-        own.insert(chance.randint(0, len(own)), replace(row, site=site))
+        groups = own[0].groups if own and chance.random() < 0.4 else row.groups  # perhaps as one of its own
+        own.insert(chance.randint(0, len(own)), replace(row, site=site, groups=groups))
     return True
 
 
 def strange_pair(chance: random.Random, run: Run, logs: Logs) -> bool:
-    """A stranger delivers two messages of one class each, in another order than a member: only its log tells."""
+    """A stranger delivers two messages of different classes in another order than a member: only its log tells."""
     log = _some(chance, logs, 2)
     if log is None:
         return False
-    a, b = sorted(chance.sample(range(len(log)), 2))
+    pairs = list(combinations(log, 2))
+    apart = [(a, b) for a, b in pairs if a.order_class != b.order_class] or pairs
     own = logs.setdefault("elsewhere", [])
-    own.extend(replace(row, site="elsewhere") for row in (log[b], log[a]))
+    own.extend(replace(row, site="elsewhere") for row in chance.choice(apart)[::-1])
+    return True
+
+
+def lose_and_forge(chance: random.Random, run: Run, logs: Logs) -> bool:
+    """A site has lost a message and tells another stamp, class or epoch of another: sums differ anyway."""
+    log = _some(chance, logs, 2)
+    if log is None:
+        return False
+    log.pop(chance.randrange(len(log)))
+    at = chance.randrange(len(log))
+    wrong: dict[str, Any] = chance.choice([{"stamp": log[at].stamp + b"\1"}, {"order_class": "other"}, {"epoch": 2}])
+    log[at] = replace(log[at], **wrong)
+    return True
+
+
+def disguise(chance: random.Random, run: Run, logs: Logs) -> bool:
+    """A message goes by the destination and class of another, somewhere else in the log: stamps may even hold."""
+    log = _some(chance, logs, 2)
+    if log is None:
+        return False
+    row = log.pop(chance.randrange(len(log)))
+    other = chance.choice(log)
+    log.insert(chance.randint(0, len(log)), replace(row, groups=other.groups, order_class=other.order_class))
     return True
 
 
@@ -351,8 +376,8 @@ def late_after(chance: random.Random, run: Run, logs: Logs) -> bool:
 
 
 FAULTS: list[Callable[[random.Random, Run, Logs], bool]] = [
-    swap, swap, turn, lose, lose, cut, double, ghost, ghost_twice, stranger, strange_pair, mislabel, unsend, send_twice,
-    one_id_for_two, epoch, stamp, relabel, late_after,
+    swap, swap, turn, lose, lose, lose_and_forge, cut, double, ghost, ghost_twice, stranger, strange_pair, mislabel,
+    disguise, unsend, send_twice, one_id_for_two, epoch, stamp, relabel, late_after,
 ]  # fmt: skip
 
 
@@ -407,7 +432,7 @@ def write(run: Run, folder: Path, seed: int) -> None:
     rows = list(run.deliveries)
     if chance.random() < 0.3:
         chance.shuffle(rows)
-    cuts = sorted(chance.choices(range(len(rows) + 1), k=chance.choice([0, 1, 3, 5])))
+    cuts = sorted(chance.choices(range(len(rows) + 1), k=chance.choice([0, 1, 3])))
     columns: dict[str, Any] = {
         "site": [r.site for r in rows],
         "position": [r.position for r in rows],
@@ -434,14 +459,15 @@ def _group(chance: random.Random, groups: frozenset[str], lists: bool) -> Any:
 def _parts(chance: random.Random, folder: Path, columns: dict[str, Any], ends: list[int], lists: bool) -> None:
     for part, (begin, end) in enumerate(pairwise([0, *ends])):
         if end > begin or end == ends[-1]:
-            _table(folder, f"{part}", {name: values[begin:end] for name, values in columns.items()}, lists=lists)
+            own = {name: values[begin:end] for name, values in columns.items()}
+            _table(folder, f"{part}", own, lists=lists, row_group=chance.choice([1, 2, 3, 100]))
 
 
-def _table(folder: Path, name: str, columns: dict[str, Any], *, lists: bool = False) -> None:
+def _table(folder: Path, name: str, columns: dict[str, Any], *, lists: bool = False, row_group: int = 100) -> None:
     kinds: dict[str, Any] = dict.fromkeys(("position", "source_seq", "epoch", "after"), pa.int64())
     kinds |= {"stamp": pa.binary(), "prev_stamp": pa.binary()}
     if lists:
         kinds["group"] = pa.list_(pa.string())
     arrays = [pa.array(values, kinds.get(column, pa.string())) for column, values in columns.items()]
     folder.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table(arrays, names=list(columns)), folder / f"{name}.parquet")
+    pq.write_table(pa.table(arrays, names=list(columns)), folder / f"{name}.parquet", row_group_size=row_group)

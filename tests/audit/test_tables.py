@@ -160,6 +160,43 @@ def test_whole_numbers_are_names_too(names: tuple[str, ...], folder: Path) -> No
     assert verdict(as_text) == verdict(folder)
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())], ids=str)
+def test_lists_of_groups_are_taken(kind: Any, folder: Path) -> None:
+    """A list of one name is that name; `A+D` and ["A", "D"] are one destination."""
+    expected = verdict(folder)
+
+    def change(table: Any) -> Any:
+        names = table.column("group").combine_chunks()
+        names = names.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else names.cast(kind)
+        lists = pa.ListArray.from_arrays(pa.array(range(len(names) + 1), pa.int32()), names)
+        return replaced(table, "group", lists)
+
+    rewrite(folder, change, only="deliveries/*")
+    rewrite(folder, change, only="sends/*")
+    assert expected == verdict(folder)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [([], "is an empty list"), ([None], "has a name that is null"), (["g", ""], "null, empty"), (None, "is null")],
+)
+def test_lists_that_name_no_group_are_refused(
+    value: Any, says: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def change(table: Any) -> Any:
+        lists = [[name] for name in table.column("group").to_pylist()]
+        return replaced(table, "group", pa.array([*lists[:3], value, *lists[4:]], pa.list_(pa.string())))
+
+    rewrite(folder, change, only="deliveries/*")
+    path = sorted((folder / "deliveries").glob("*"))[0]
+
+    assert run(["audit", str(folder), "--local"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"ordercast: {path}: row 4: group ")
+    assert says in said
+    assert said.count("\n") == 1
+
+
 def test_what_begins_with_a_dot_or_an_underline_is_no_data(folder: Path) -> None:
     """Leftovers of writers: Spark's, Delta's, an editor's; torn or whole, they are not rows of the table."""
     expected = verdict(folder)

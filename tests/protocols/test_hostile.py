@@ -70,7 +70,8 @@ def hostile(protocol: str, deployment: Deployment) -> Iterator[tuple[SiteId, Sit
             yield outsider, member, Carry(1, 1, Propagate(envelope("A", outsider), b"stamp"))
             yield outsider, member, Carry(0, 1, Propagate(envelope("A", outsider)))
             yield outsider, entry, Carry(3, 1, Propagate(envelope("A", outsider)))
-            yield outsider, entry, Carry(0, 1, Propagate(envelope("A", outsider), b"", (("a", ("X",), 1),)))
+            for before in ((), ("X",), ("A", "A"), ("A", "C")):
+                yield outsider, entry, Carry(0, 1, Propagate(envelope("A", outsider), b"", (("a", before, 1),)))
             yield outsider, member, Place(1, b"stamp")
         case "sequencer":
             sequencer = deployment.sequencers[0]

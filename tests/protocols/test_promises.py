@@ -22,6 +22,7 @@ from ordercast.sim.scenario import Scenario, deploy, judge
 from ordercast.sim.world import World
 from ordercast.types import SiteId
 from ordercast.verify import plans
+from tests.planted import planted
 
 PATH = Membership.of({"A": "ab", "B": "bc", "C": "cd"})
 """Three classes in a row; one component."""
@@ -37,6 +38,26 @@ def test_causal_order_is_refused_where_it_would_not_hold() -> None:
         deploy(Scenario(PATH, "two-phase", causal=True))
     with pytest.raises(InputError, match="protocol is one of"):
         Deployment("gossip", groups)
+
+
+def test_a_pipelined_request_is_known_to_what_comes_after_it() -> None:
+    """X sends to A and to H without waiting; z delivers the second and writes to B; q, in A and B, has x:1 first.
+
+    A and H have one sequencer, B another. X does not know the number of x:1 when it sends x:2: the sequencer adds it.
+    """
+    family = Membership.of({"A": "abq", "H": "abz", "B": "qz"})
+    case = Scenario(family, "sequencer", level=Level.TOTAL, class_rule=ClassRule.S2, causal=True, senders=0)
+    deployment = deploy(case)
+    assert len(deployment.groups.classes) == 2
+
+    def broken() -> dict[str, str]:
+        groups = replace(deployment.groups, sources=("x", "z"))
+        fresh = Deployment("sequencer", groups, level=Level.TOTAL, causal=True)
+        return Explorer(Case(fresh, (("x", ("A",)), ("x", ("H",)), ("z", ("B",))))).run().findings
+
+    assert broken() == {}
+    with planted("protocols.sequencing", ("past = earlier.merged(past)", "pass")):
+        assert list(broken()) == ["causal"]
 
 
 @pytest.mark.parametrize(("protocol", "level"), product(MACHINES, Level))

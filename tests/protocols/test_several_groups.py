@@ -54,6 +54,17 @@ def test_a_declared_union_survives_a_crash_at_every_effect(protocol: str) -> Non
     assert explored.complete
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", [name for name in MACHINES if name != "two-phase"])
+def test_causal_order_of_several_groups_in_every_interleaving(protocol: str) -> None:
+    """3 sites, 3 groups: a message to A+B, one of the same source to C, and an answer of a member, in every order."""
+    case = several_case(protocol, {"A": "ab", "B": "bc", "C": "ca"}, ["aAB", "aC", "bBC"], causal=True)
+    explored = Explorer(case).run()
+
+    assert explored.findings == {}
+    assert explored.complete
+
+
 def test_without_the_rule_two_sites_disagree() -> None:
     """The printed S2 with the union let through: the explorer finds the two orders."""
     case = several_case("sequencer", CROSSED, ["xAB", "yC"], level=Level.TOTAL)

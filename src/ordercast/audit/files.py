@@ -3,6 +3,7 @@
 Everything here is about one file; `audit.tables` knows what a table needs.
 """
 
+from contextlib import suppress
 from itertools import accumulate
 from typing import Any
 from urllib.parse import unquote
@@ -65,8 +66,31 @@ def checked(path: str, name: str, column: Any, *, first: int, text: bool, may_be
     return column
 
 
+def check_lists(path: str, name: str, column: Any, *, first: int) -> None:
+    """Refuse lists that are empty, or have something in them that is null, empty or not UTF-8."""
+    for chunk, begin in zip(column.chunks, accumulate(map(len, column.chunks), initial=first), strict=False):
+        many = chunk.value_lengths().to_numpy(zero_copy_only=False)
+        if not many.all():
+            raise InputError(f"{path}: row {begin + int(np.argmin(many != 0))}: {name} is an empty list")
+        inside = chunk.flatten()
+        if pa.types.is_dictionary(inside.type):
+            inside = inside.cast(inside.type.value_type)
+        values = inside.cast(pa.large_binary())
+        bad = pc.or_kleene(pc.is_null(values), pc.equal(pc.binary_length(values), 0)).to_numpy(zero_copy_only=False)
+        with suppress(pa.ArrowInvalid):
+            inside.validate(full=True)
+            if not bad.any():
+                continue
+        texts = values.to_pylist()
+        at = next(index for index, value in enumerate(texts) if not value or not _is_text(value))
+        row = begin + int(np.searchsorted(np.cumsum(many), at, side="right"))
+        raise InputError(f"{path}: row {row}: {name} has a name that is null, empty or not UTF-8 text")
+
+
 def _check_text(path: str, name: str, column: Any, first: int) -> None:
     """Refuse bytes that are not UTF-8; a dictionary is looked at once, whatever its rows."""
+    if all(map(_is_ascii, column.chunks)):  # nearly always, and five times as fast
+        return
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
@@ -78,6 +102,15 @@ def _check_text(path: str, name: str, column: Any, first: int) -> None:
             if rows:
                 raise InputError(f"{path}: row {begin + rows[0]}: {name} is not UTF-8 text") from None
         raise InputError(f"{path}: column {name!r} is not readable") from None
+
+
+def _is_ascii(chunk: Any) -> bool:
+    """Whether a chunk surely has nothing but ASCII in it."""
+    values = chunk.dictionary if pa.types.is_dictionary(chunk.type) else chunk
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        return False
+    data = values.buffers()[2]
+    return data is None or bool(np.frombuffer(data, np.uint8).max(initial=0) < 128)
 
 
 def _is_text(value: bytes) -> bool:

@@ -27,13 +27,11 @@ def read_members(folder: str, *, texts: bool) -> dict[GroupId, list[SiteId]]:
     members: dict[GroupId, list[SiteId]] = {}
     for piece in found.pieces:
         for row in tables.read(system, piece, found.columns).to_pylist():
-            check_group(f"{piece.path}: ", row["group"])
+            if texts:
+                check_group(f"{piece.path}: ", row["group"])
             members.setdefault(row["group"], []).append(row["site"])
     if not members:
         raise InputError(f"{folder}: membership/: no rows")
-    plus = next((group for group in sorted(members) if "+" in group), None)
-    if plus is not None and texts:
-        raise InputError(f"{folder}: membership/: group {plus!r}: a + joins names, it cannot be in one (lists may)")
     return {group: sorted(set(sites)) for group, sites in sorted(members.items())}
 
 
@@ -57,8 +55,6 @@ class LocalSource:
 
     def fold(self) -> tuple[Any, Any]:
         """Fold both tables; a site's rows that are spread over files in no order are brought together first."""
-        if self._found.rows > tables.PLAIN_ROWS:  # every share is small, all together are not
-            tables.load_compiler()
         shares = _shares(self._found.pieces)
         folded = pa.concat_tables([self._fold(_joined(self._system, self._found, share)) for share in shares])
         try:

@@ -182,17 +182,18 @@ class _Site:
 
     def completeness(self, expected: Iterable[Send]) -> None:
         """Judge what was not delivered; while a run goes on, only where something later of its stream was."""
-        told = set(self.delivered)
+        missing: dict[str, Send] = {}
         for sent in expected:
-            if sent.msg_id in told:
+            if sent.msg_id in self.delivered or sent.msg_id in missing:
                 continue
             streams = ((sent.source, group) for group in groups_of(sent.group))
             passed = any(self.reached.get(stream, sent.source_seq) > sent.source_seq for stream in streams)
             if self.newest is None or passed:
-                told.add(sent.msg_id)
-                says = f"{self.site} does not deliver {sent.msg_id} to {shown(sent.group)}"
-                here: dict[str, Any] = {"sites": [self.site], "messages": [sent.msg_id]}
-                self.found["completeness"].add(says, "missing", [sent.shown(self.site)], **here)
+                missing[sent.msg_id] = sent
+        for sent in sorted(missing.values(), key=lambda sent: (sent.source, sent.source_seq, sent)):
+            says = f"{self.site} does not deliver {sent.msg_id} to {shown(sent.group)}"
+            here: dict[str, Any] = {"sites": [self.site], "messages": [sent.msg_id]}
+            self.found["completeness"].add(says, "missing", [sent.shown(self.site)], **here)
 
 
 # What is told of a message.

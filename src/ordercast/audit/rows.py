@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 from ordercast.audit.destinations import Destination, shown
@@ -152,6 +153,8 @@ def rows_of(table: Any) -> dict[SiteId, list[Row]]:
         found.setdefault(row.site, []).append(row)
     for own in found.values():
         own.sort(key=lambda row: row.position)
+        if any(a.position == b.position for a, b in pairwise(own)):  # the same, whatever order pieces come in
+            own.sort(key=lambda row: (row.position, *map(str, row[2:])))
     return found
 
 

@@ -124,7 +124,8 @@ def find(
             raise InputError(f"{path}: not readable as Parquet: {str(error).splitlines()[0]}") from None
         here = _columns(path, where, schema, required, optional)
         for column in here:
-            kind = _kind(schema.field(column).type) if column in schema.names else here[column]
+            in_folder = WHOLE if here[column] == WHOLE else TEXT
+            kind = _kind(schema.field(column).type) if column in schema.names else in_folder
             seen = kinds.setdefault(column, (kind, path))
             if seen[0] != kind:
                 raise InputError(f"{path}: column {column!r} holds {kind}, but {seen[0]} in {seen[1]}")
@@ -153,8 +154,8 @@ def _columns(
                 raise InputError(f"{path}: column {column!r} is missing (columns: {there})")
             continue
         there = _kind(schema.field(column).type)
-        as_name = there == WHOLE and kind in (TEXT, GROUPS)
-        if there != kind and not as_name and not (kind == GROUPS and there in (TEXT, LISTS)):
+        taken = {TEXT: (TEXT, WHOLE), GROUPS: (TEXT, WHOLE, LISTS)}.get(kind, (kind,))
+        if there not in taken:
             raise InputError(f"{path}: column {column!r} holds {schema.field(column).type}, not a {kind}")
         found[column] = LISTS if there == LISTS else kind
     return found
@@ -195,7 +196,8 @@ def read(system: Any, piece: Piece, columns: Mapping[str, str], *, threads: bool
         with system.open_input_file(piece.path) as file:
             source = pq.ParquetFile(file, read_dictionary=names)
             groups = list(range(piece.first, piece.first + piece.many))
-            stored = [column for column in columns if column in source.schema_arrow.names]
+            there = set(source.schema_arrow.names)  # worked out anew each time it is asked for
+            stored = [column for column in columns if column in there]
             table = source.read_row_groups(groups, columns=stored, use_threads=threads)
             first = 1 + sum(source.metadata.row_group(group).num_rows for group in range(piece.first))
     except (pa.ArrowException, OSError) as error:
@@ -207,6 +209,8 @@ def read(system: Any, piece: Piece, columns: Mapping[str, str], *, threads: bool
             continue
         text, null = kind in (TEXT, MANY, GROUPS), name in MAY_BE_NULL
         found[name] = files.checked(piece.path, name, table.column(name), first=first, text=text, may_be_null=null)
+        if kind == LISTS:
+            files.check_lists(piece.path, name, found[name], first=first)
     if "position" in columns and piece.rows:
         positions = found["position"].to_numpy()
         if int(positions.min()) < 0:
@@ -285,13 +289,28 @@ def numbered_logs(table: Any) -> tuple[dict[str, tuple[Longs, Hashes]], list[str
     at_site, sites = codes(table, "site")
     rank = np.argsort(np.argsort(np.array(sites, np.object_)))
     position = table.column("position").to_numpy()
+    message = one(table.column("msg_id"))
     order = np.lexsort((position, rank[at_site]))
-    coded = one(table.column("msg_id")).take(pa.array(order)).dictionary_encode()
+    same = (at_site[order][1:] == at_site[order][:-1]) & (position[order][1:] == position[order][:-1])
+    if bool(same.any()):  # two messages at one place: by name, whichever came first
+        order = np.lexsort((_ranks(message), position, rank[at_site]))
+    coded = message.take(pa.array(order)).dictionary_encode()
     number = coded.indices.to_numpy().astype(np.uint64)
     at_site, position = at_site[order], position[order]
     cuts = [0, *(np.flatnonzero(at_site[1:] != at_site[:-1]) + 1).tolist(), len(at_site)]
     logs = {sites[at_site[b]]: (position[b:e], number[b:e]) for b, e in pairwise(cuts) if e > b}
     return logs, coded.dictionary.to_pylist()
+
+
+def _ranks(names: Any) -> Longs:
+    """Return the place of every name among all, in order."""
+    import pyarrow.compute as pc
+
+    coded = names.dictionary_encode()
+    rank = np.empty(len(coded.dictionary), np.int64)
+    rank[pc.sort_indices(coded.dictionary).to_numpy()] = np.arange(len(rank))
+    found: Longs = rank[coded.indices.to_numpy()]
+    return found
 
 
 def laid_out(column: Any) -> Strings:

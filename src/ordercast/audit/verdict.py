@@ -180,7 +180,7 @@ def _judge_order(source: Source, merged: Merged, verdict: Verdict, looked: Looke
     found = verdict.properties
     if not source.stamped:
         found["stamps"].ok = None
-    certified = source.stamped and bool(found["stamps"].ok) and not merged.stamps and not looked.mixed and not collide
+    certified = source.stamped and bool(found["stamps"].ok) and not looked.mixed and not collide
     if certified and stamps_prove(merged, ClassRule.BLOCKS):
         return
     if verdict.level == "fifo":

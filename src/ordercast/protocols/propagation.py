@@ -30,7 +30,7 @@ from ordercast.core.edges import Ack, Carry, Edges, Key
 from ordercast.core.effects import Append, Deliver, Effect, Held, Placed, Safe, Send
 from ordercast.core.events import Control, Envelope, Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import Groups
-from ordercast.errors import PeerError
+from ordercast.errors import LocalError, PeerError
 from ordercast.topology import Routes
 from ordercast.types import GroupId, SiteId
 
@@ -86,7 +86,17 @@ class _Tree:
 
     def next_stamp(self) -> bytes:
         self.counter += 1
-        return self.above.ljust(8 * (self.depth + 1), b"\0") + self.counter.to_bytes(8, "big")
+        skipped = self.depth + 1 - len(self.above) // 8
+        return self.above + _level(0) * skipped + _level(self.counter)
+
+
+def _level(count: int) -> bytes:
+    """Return one level of a stamp.
+
+    Its first bit is set. A live site counts the messages of a batch behind the stamp of their envelope, in numbers
+    whose first bit is not set: so a stamp that goes on with another level comes after the whole batch.
+    """
+    return (2**63 + count).to_bytes(8, "big")
 
 
 class Propagation:
@@ -111,6 +121,7 @@ class Propagation:
         self.of_class: dict[int, _Tree] = {}
         self.seen: dict[tuple[SiteId, Destination], int] = {}  # the last message passed on here
         self.own: dict[int, dict[Destination, int]] = {}  # per class: the last message of this site to a destination
+        self.several: set[int] = set()  # classes in which this site has sent to several groups at once
         self.past: dict[SiteId, dict[Destination, int]] = {}  # with `causal`: what came before the next message
         self.waiting: dict[Key, deque[tuple[Propagate, float, int]]] = {}
         self.unsafe: dict[Key, deque[tuple[int, int]]] = {}  # own messages: (number on the edge, number), per edge
@@ -127,11 +138,13 @@ class Propagation:
                 return self._control(event.sender, message)
             self._from_whom(event.sender, message)
             effects: list[Effect] = [Append(event)]
-            key = (event.sender, message.stream)
+            key, held = (event.sender, message.stream), bool(self.waiting)
             ready = self.edges.receive(event.sender, message, effects)
             for number, inner in enumerate(ready, self.edges.expected(key) - len(ready)):
                 assert type(inner) is Propagate
                 self._arrive(key, inner, number, effects)
+            if held and self.receipts:  # messages of this site may have been among what was held
+                self._safe(effects)
             return effects
         if isinstance(event, Multicast):
             return self._originate(event)
@@ -159,9 +172,12 @@ class Propagation:
                 raise PeerError(f"{sender} sent {envelope} down, and is not above {self.me}")
         elif envelope.source != sender or self.routes.entry(envelope.groups) != self.me:
             raise PeerError(f"{sender} sent {envelope}, which is not its own or does not enter at {self.me}")
-        for _, groups, _ in message.past:
-            if any(group not in self.groups.members for group in groups):
-                raise PeerError(f"{sender} sent {envelope} after a message to {'+'.join(groups)}, which is not here")
+        try:
+            for _, groups, _ in message.past:
+                self.groups.destination(groups)
+                self.routes.entry(groups)
+        except LocalError as error:
+            raise PeerError(f"{sender} sent {envelope} after a message that nobody sends: {error}") from None
 
     def _control(self, sender: SiteId, message: Message) -> list[Effect]:
         if type(message) is Place:
@@ -249,17 +265,23 @@ class Propagation:
         return effects
 
     def _past(self, order_class: int, groups: Destination, entry: SiteId) -> Past:
-        """Return what a message must not overtake, and remember it as what the next one must not overtake."""
+        """Return what a message must not overtake, and remember it as what the next one must not overtake.
+
+        What is safe is forgotten when acknowledgements say so, and they are not logged. A replay names it again, and
+        that changes nothing, because it was seen everywhere. Nothing else may depend on what was forgotten.
+        """
         past: Past = ()
         own = self.own.setdefault(order_class, {})
         if self.causal:
             known = ((source, *last) for source, by_destination in self.past.items() for last in by_destination.items())
             past = tuple(sorted(known))
             self.past.setdefault(self.me, {})[groups] = self.sent
-        elif len(groups) > 1 or any(len(other) > 1 for other in own):  # over one entry the stream keeps the order
+        elif len(groups) > 1 or order_class in self.several:  # over one entry the stream keeps the order
             others = ((self.me, *last) for last in own.items() if self.routes.entry(last[0]) != entry)
             past = tuple(sorted(others))
         own[groups] = self.sent
+        if len(groups) > 1:
+            self.several.add(order_class)
         return past
 
     def _arrive(self, key: Key, message: Propagate, number: int, effects: list[Effect]) -> None:

@@ -37,6 +37,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A site takes no more messages in while its slowest reader is so far behind."""
     retain_messages: Positive = 1_000_000
     """A reader may resume from a position at most so far behind."""
+    checkpoint_bytes: Positive = 64 * 2**20
+    """A site keeps its whole state after so many bytes of records; a restart steps through what came after."""
     connections: Positive = 1024
 
 

@@ -47,7 +47,6 @@ TICK_S = 0.005  # while there is much to acknowledge: acknowledgements climb the
 HURRY_S = 0.001
 REST_S = 0.1  # while there is little to acknowledge
 ACKNOWLEDGE_BYTES = 128 * 2**10
-CHECKPOINT_BYTES = 64 * 2**20
 UNWRITTEN_AT_MOST = 10_000_000  # messages a site has sent and not exported when it is killed, generously
 
 COUNTS = ("batches", "commits", "records", "reconnects", "resent", "parked", "extra")
@@ -501,7 +500,7 @@ class Site:
                 records, self._records = self._records, []
                 pending, self._pending = self._pending, []
                 frozen = None
-                if self._record_bytes > CHECKPOINT_BYTES:
+                if self._record_bytes > self.limits.checkpoint_bytes:
                     self._record_bytes, frozen = 0, self._frozen()
                 if records:
                     begun = time.perf_counter()
