@@ -85,22 +85,28 @@ def test_send_tail_status_explain(running: Path) -> None:
 def test_what_waits_for_a_dead_site_is_explained(running: Path) -> None:
     """Kill one member: its messages are ordered but not safe, and everybody can say why; others go on."""
     pid = pid_of("main-2", running)
+    assert ordercast("send", "transactions", "before", "--ack", "safe", cwd=running).returncode == 0
+    command = [sys.executable, "-m", "ordercast", "tail", "--at", "main-2", "--after", "-1"]
+    reader = subprocess.Popen(command, cwd=running, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert reader.stdout is not None and reader.stderr is not None
+    assert "before" in reader.stdout.readline()
     os.kill(pid, signal.SIGSTOP)
     try:
         sent = ordercast("send", "transactions", "x", cwd=running)
-        assert (sent.returncode, sent.stdout) == (0, "main-1:1 taken\n")
+        assert (sent.returncode, sent.stdout) == (0, "main-1:2 taken\n")
         until = time.monotonic() + 10
         while (status := json.loads(ordercast("status", "--json", cwd=running).stdout)) and time.monotonic() < until:
             if status["main-1"]["unsafe_envelopes"] == 1:
                 break
         assert status["main-1"]["unsafe_envelopes"] == 1
         assert "no answer" in status["main-2"]["failed"]
-        told = ordercast("explain", "main-1:1", cwd=running)
+        told = ordercast("explain", "main-1:2", cwd=running)
         assert "not safe yet" in told.stdout and told.returncode == 0
         late = ordercast("send", "transactions", "y", "--ack", "safe", "--timeout", "0.5", cwd=running)
         assert late.returncode == 1 and "has not acknowledged the message within 0.5 s (ack safe)" in late.stderr
         gone = ordercast("tail", "--at", "main-2", "--timeout", "0.5", cwd=running)
         assert gone.returncode == 1 and "does not answer within 0.5 s" in gone.stderr
+        assert reader.wait(60) == 1 and "main-2 has said nothing for 8 s" in reader.stderr.read()
     finally:
         os.kill(pid, signal.SIGCONT)
 

@@ -9,18 +9,16 @@ import pytest
 from ordercast.audit.local import LocalSource
 from ordercast.audit.verdict import Verdict, audit
 from ordercast.runtime import site
+from ordercast.runtime.config import Limits
 from tests.runtime.test_site import Running, cluster, quiet, run
 
 
 @pytest.mark.slow
-def test_a_clean_run_is_not_accused_after_checkpoints_and_a_restart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clean_run_is_not_accused_after_checkpoints_and_a_restart(tmp_path: Path) -> None:
     """A checkpoint after every commit: the first delivery of a class after the restart knows the stamp before it."""
-    monkeypatch.setattr(site, "CHECKPOINT_BYTES", 1)
 
     async def work() -> None:
-        config = cluster(tmp_path, durable=True, export="run")
+        config = cluster(tmp_path, durable=True, export="run", limits=Limits(checkpoint_bytes=1))
         for begin in (0, 10):
             async with Running(config) as sites:
                 if begin:

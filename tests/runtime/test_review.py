@@ -10,6 +10,7 @@ from ordercast.core.events import Envelope
 from ordercast.errors import HistoryError, LocalError, OrdercastError, PeerError
 from ordercast.protocols.propagation import Propagate
 from ordercast.runtime.client import connect
+from ordercast.runtime.config import Limits
 from ordercast.runtime.site import Site
 from tests.runtime.test_site import Running, cluster, quiet, run
 
@@ -181,11 +182,12 @@ def test_a_peer_that_never_greets_is_given_up(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.slow
-def test_a_restarted_source_still_knows_what_is_not_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("checkpoint_bytes", [1, 2**26])
+def test_a_restarted_source_still_knows_what_is_not_safe(tmp_path: Path, checkpoint_bytes: int) -> None:
     """A member is away, the source is restarted, from its log and from a checkpoint: it does not call it safe."""
 
     async def work() -> None:
-        config = cluster(tmp_path, durable=True)
+        config = cluster(tmp_path, durable=True, limits=Limits(checkpoint_bytes=checkpoint_bytes))
         async with Running(config) as sites:
             await sites["p"].multicast("a", b"before", ack="safe")
             await sites["q"].stop()
@@ -198,7 +200,6 @@ def test_a_restarted_source_still_knows_what_is_not_safe(tmp_path: Path, monkeyp
                 told = str(sites["p"].explain(f"p:{number}"))
                 assert "not known to be safe since the restart" in told
                 assert sites["p"].status()["unsafe_bytes"] == 0  # the window is free for other groups
-                monkeypatch.setattr("ordercast.runtime.site.CHECKPOINT_BYTES", 1)
             sites["q"] = Site(config, "q")
             await sites["q"].start()
             await quiet(sites)

@@ -128,7 +128,7 @@ def plan(
 
         draw_plan(made.plan, picture)
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(_as_json(made, request, trade)), indent=1).decode())
+        print(msgspec.json.format(_as_json(made, request, trade), indent=1).decode())
     else:
         _show(made, request, trade, picture)
     return 0
@@ -251,7 +251,9 @@ def _value(made: Made, objective: Objective) -> tuple[float, float]:
     return values[objective], depth
 
 
-def _as_json(made: Made, request: Request, trade: list[dict[str, float]]) -> dict[str, Any]:
+def _as_json(made: Made, request: Request, trade: list[dict[str, float]]) -> bytes:
+    if request.planner is not Planner.BEST and not trade:
+        return msgspec.json.encode(made.plan)  # a large one is not copied first
     document: dict[str, Any] = msgspec.to_builtins(made.plan)
     if request.planner is Planner.BEST:
         document["search"] = {
@@ -262,7 +264,7 @@ def _as_json(made: Made, request: Request, trade: list[dict[str, float]]) -> dic
         }
     if trade:
         document["trade_off"] = trade
-    return document
+    return msgspec.json.encode(document)
 
 
 def _show(made: Made, request: Request, trade: list[dict[str, float]], picture: Path | None) -> None:
