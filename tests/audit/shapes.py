@@ -460,7 +460,8 @@ def _parts(chance: random.Random, folder: Path, columns: dict[str, Any], ends: l
     for part, (begin, end) in enumerate(pairwise([0, *ends])):
         if end > begin or end == ends[-1]:
             own = {name: values[begin:end] for name, values in columns.items()}
-            _table(folder, f"{part}", own, lists=lists, row_group=chance.choice([1, 2, 3, 100]))
+            small = chance.choice([1, 2, 3, 100])
+            _table(folder, f"{part}", own, lists=lists, row_group=small if end - begin < 1_000 else 100_000)
 
 
 def _table(folder: Path, name: str, columns: dict[str, Any], *, lists: bool = False, row_group: int = 100) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ordercast.audit import kernels, look, order, plain, tables
+from ordercast.audit import kernels, local, look, order, plain, tables
 from ordercast.audit.fold import fold_deliveries
 from ordercast.audit.local import LocalSource
 from ordercast.audit.merge import merge
@@ -40,10 +40,17 @@ def run_of(members: dict[str, str], sends: list[Sent], logs: dict[str, str], lev
 
 
 def judged(run: Run, folder: Path) -> Verdict:
+    """Judge a run in one piece and in many, written in several ways: the verdict is that of the naive judge."""
     write(run, folder, seed=0)
     verdict = audit(LocalSource(str(folder)), run.level, running=run.running)
-
     assert differences(run, verdict) == []
+    for seed in range(4):
+        write(run, folder / str(seed), seed)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(local, "SHARE_ROWS", 1)
+            patch.setattr(tables, "PIECE_ROWS", 1)
+            again = audit(LocalSource(str(folder / str(seed))), run.level, running=run.running)
+        assert verdict.as_json() == again.as_json()
     return verdict
 
 
