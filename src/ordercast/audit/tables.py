@@ -196,7 +196,8 @@ def read(system: Any, piece: Piece, columns: Mapping[str, str], *, threads: bool
         with system.open_input_file(piece.path) as file:
             source = pq.ParquetFile(file, read_dictionary=names)
             groups = list(range(piece.first, piece.first + piece.many))
-            stored = [column for column in columns if column in source.schema_arrow.names]
+            there = set(source.schema_arrow.names)  # worked out anew each time it is asked for
+            stored = [column for column in columns if column in there]
             table = source.read_row_groups(groups, columns=stored, use_threads=threads)
             first = 1 + sum(source.metadata.row_group(group).num_rows for group in range(piece.first))
     except (pa.ArrowException, OSError) as error:
