@@ -12,7 +12,8 @@ from ordercast.audit.verdict import NEEDED, Verdict, audit
 from ordercast.jobs.audit import SparkSource
 from ordercast.jobs.session import Spark
 from tests.audit.naive import Naive, Run
-from tests.audit.shapes import make_run, write
+from tests.audit.shapes import make_run
+from tests.audit.written import write
 
 MANY = 2_000 if "ORDERCAST_CAMPAIGN" in os.environ else 200
 EXACT_COUNTS = ("creation", "duplicate", "completeness")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ordercast.audit import kernels, look, order, plain, tables
+from ordercast.audit import kernels, local, look, order, plain, tables
 from ordercast.audit.fold import fold_deliveries
 from ordercast.audit.local import LocalSource
 from ordercast.audit.merge import merge
@@ -17,8 +17,8 @@ from ordercast.audit.verdict import Verdict, audit
 from ordercast.cli.main import run as command
 from ordercast.errors import InputError
 from tests.audit.naive import Delivered, Naive, Run, Sent
-from tests.audit.shapes import write
 from tests.audit.test_against_naive import differences
+from tests.audit.written import write
 
 
 def sent(name: str, groups: str, after: int = 0) -> Sent:
@@ -40,10 +40,17 @@ def run_of(members: dict[str, str], sends: list[Sent], logs: dict[str, str], lev
 
 
 def judged(run: Run, folder: Path) -> Verdict:
+    """Judge a run in one piece and in many, written in several ways: the verdict is that of the naive judge."""
     write(run, folder, seed=0)
     verdict = audit(LocalSource(str(folder)), run.level, running=run.running)
-
     assert differences(run, verdict) == []
+    for seed in range(4):
+        write(run, folder / str(seed), seed)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(local, "SHARE_ROWS", 1)
+            patch.setattr(tables, "PIECE_ROWS", 1)
+            again = audit(LocalSource(str(folder / str(seed))), run.level, running=run.running)
+        assert verdict.as_json() == again.as_json()
     return verdict
 
 
@@ -246,6 +253,7 @@ def test_a_message_has_one_epoch(tmp_path: Path) -> None:
     assert finding.example["says"] == "x:1 is of epoch 0 at p and of epoch 2 at q"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0, 3])
 def test_ids_with_one_hash_are_told_apart(kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All hashes are one, or one of four: nothing is concluded from them that names do not confirm."""
@@ -267,9 +275,18 @@ def test_very_many_ids_with_one_hash_do_not_stall(tmp_path: Path, monkeypatch: p
     for loops in (plain, kernels):
         real = loops.hash_bytes
         monkeypatch.setattr(loops, "hash_bytes", lambda *given, real=real: real(*given) & 0)
-    sends = [sent(f"x:{number}", "a") for number in range(165_000)]
-    log = " ".join(one.msg_id for one in sends)
-    write(run_of({"a": "p"}, sends, {"p": log}), tmp_path, seed=0)
+    many = 165_000
+    number = pa.array(range(many), pa.int64())
+    same = {name: pa.array([value] * many) for name, value in (("site", "p"), ("group", "a"), ("source", "x"))}
+    ids = pa.array([f"x:{one}" for one in range(many)])
+    tables_of = {
+        "membership": {"site": ["p"], "group": ["a"]},
+        "sends": {"msg_id": ids, "group": same["group"], "source": same["source"], "source_seq": number},
+        "deliveries": {"msg_id": ids, "position": number, **same, "source_seq": number},
+    }
+    for name, columns in tables_of.items():
+        (tmp_path / name).mkdir()
+        pq.write_table(pa.table(columns), tmp_path / name / "all.parquet")
 
     assert audit(LocalSource(str(tmp_path)), "acyclic").ok
 
