@@ -263,7 +263,7 @@ def test_a_small_audit_starts_no_spark(folder: Path) -> None:
 )
 def test_the_planner_is_chosen_by_size(groups: int, sites: int, planner: str) -> None:
     """Few memberships: search. Many small classes: near-linear. One large class, which makes deep trees: a hub."""
-    from ordercast.cli.plan import default_planner
+    from ordercast.planning.planners import default_planner
     from ordercast.types import Level
 
     chance = random.Random(1)

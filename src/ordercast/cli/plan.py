@@ -20,8 +20,6 @@ from ordercast.types import ClassRule, Level, Objective, Planner
 
 Flag = Parameter(negative="")
 SPARK_ROWS = 20_000_000
-BEST_ROWS = 20_000
-CROSSINGS_AT_MOST = 1_000_000  # of groups over edges: what a plan writes down, and the judge looks at
 
 
 def whole(_: type, tokens: Sequence[Token]) -> int:
@@ -107,7 +105,7 @@ def plan(
     if on_spark and (weights is not None or compare or picture is not None or union):
         raise InputError("--weights, --union, --compare and --picture are for plans in process, not on Spark")
     request = Request(
-        planner=planner or (Planner.ELIMINATION if members is None else default_planner(members, level, classes)),
+        planner=planner or _default_planner(members, level, classes),
         level=level,
         classes=classes,
         objective=objective,
@@ -134,15 +132,11 @@ def plan(
     return 0
 
 
-def default_planner(members: Membership, level: Level, classes: ClassRule | None) -> Planner:
-    """Choose by size: `best` searches well in small tables; in one large class deep trees are long to write down."""
-    from ordercast.planning.planners import plan_forest
+def _default_planner(members: Membership | None, level: Level, classes: ClassRule | None) -> Planner:
+    """By size; on Spark always the same."""
+    from ordercast.planning.planners import default_planner
 
-    forest = plan_forest(members, Request(Planner.ELIMINATION, level, classes)).forest
-    small, crossings = len(members) <= BEST_ROWS, forest.cost().messages
-    if crossings > max(CROSSINGS_AT_MOST, 10 * len(members)):
-        return Planner.CENTRAL
-    return Planner.BEST if small else Planner.ELIMINATION
+    return Planner.ELIMINATION if members is None else default_planner(members, level, classes)
 
 
 def _is_large(path: str) -> bool:
