@@ -23,7 +23,7 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> str:
     """Return what differs, in words; the first few."""
     found = [
         f"{name} was {before[name]}, now it is {now[name]}"
-        for name in ("protocol", "level", "causal", "planner", "max_load")
+        for name in ("protocol", "level", "causal", "planner", "max_load", "unions")
         if name in before and before[name] != now[name]
     ]
     was, are = before.get("groups", {}), now["groups"]
