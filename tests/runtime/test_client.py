@@ -255,3 +255,23 @@ def test_nobody_there_is_one_clear_line() -> None:
             await Client(address).__aenter__()
 
     run(work())
+
+
+@pytest.mark.slow
+def test_each_flush_raises_what_it_waited_for(tmp_path: Path) -> None:
+    """Two tasks share a client and both their messages are refused: neither may take it for sent."""
+
+    async def work() -> None:
+        config = cluster(tmp_path, {"g": ["p"]})
+        async with Running(config), connect(config.clients["p"]) as client:
+
+            async def send() -> None:
+                await client.multicast("nobody", b"?")
+                await client.flush()
+
+            told = await asyncio.gather(*(send() for _ in range(3)), return_exceptions=True)
+            assert [LocalError] * 3 == [type(one) for one in told]
+            await client.multicast("g", b"!")
+            await client.flush()
+
+    run(work())

@@ -250,10 +250,14 @@ class Client(asyncio.Protocol):
     async def _settle(self) -> None:
         """Wait for what was sent without an acknowledgement; raises what was not taken."""
         self._post_open()
-        if self._untaken:
-            await asyncio.wait(list(self._untaken))
+        waited = list(self._untaken)
+        if waited:
+            await asyncio.wait(waited)
             await asyncio.sleep(0)  # what happens when one is done happens at the next turn
         self._raise_lost()
+        for done in waited:  # another task may have been told; whoever waited for it is told too
+            if not done.cancelled() and isinstance(error := done.exception(), LocalError):
+                raise error
 
     async def _flush_within(self, seconds: float) -> None:
         try:

@@ -243,6 +243,8 @@ class Site:
     def _replay(self, machine: Machine, after: int) -> Iterator[tuple[Event, list[Effect]]]:
         for data in self.history.records(after):
             event = event_of(data)
+            if machine is self.machine:  # a site that is restarted often must not step through ever more
+                self._record_bytes += len(data)
             yield event, machine.step(event)
 
     def _frozen(self) -> bytes:

@@ -39,7 +39,7 @@ OUTSIDE = ("s5",)
 """A site that is in no group, and sends."""
 OPTIONS = ('level = "acyclic"\nunions = [["g2", "g4"]]', 'level = "total"', 'causal = true\nunions = [["g2", "g4"]]')
 """The promises to try: one class and a declared union, several classes, causal order (two-phase does not keep it)."""
-LIMITS = "[limits]\ncheckpoint_bytes = 4096\nretain_messages = 3000\ninbox_bytes = 65536"
+LIMITS = "[limits]\ncheckpoint_bytes = 4096\nretain_messages = 1000\ninbox_bytes = 65536"
 UNANSWERED_AT_MOST = 10
 STUCK_S = 90.0  # nothing has changed for so long, although nothing is in the way
 WORDS = ("site.bug", "site.failed", "Traceback", "link.refused", "link.closed", "client.closed")
@@ -323,10 +323,10 @@ class Chaos:
         self.stuck += left
 
     async def _read_again(self, members: list[SiteId]) -> None:
-        """Read the last thousands again, from a position in between: the same must come."""
+        """Read the last hundreds again, from a position in between: the same must come."""
         for site in members:
             log = self.book.logs[site]
-            begin = self.chance.randrange(max(0, len(log) - 2500), len(log)) if log else 0
+            begin = self.chance.randrange(max(0, len(log) - 900), len(log)) if log else 0
             again: list[str] = []
             with suppress(TimeoutError):
                 async with asyncio.timeout(STUCK_S), connect(self.cluster.clients[site]) as client:
