@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace as with_
 
-from ordercast import ClassRule, Membership
+from ordercast import Level, Membership
 from ordercast.pictures.spacetime import draw_spacetime
 from ordercast.sim.explorer import Case, Explorer
 from ordercast.sim.scenario import Scenario, deploy
@@ -236,7 +236,7 @@ def test_simulate_draws_a_space_time_diagram(folder: Path) -> None:
 def test_a_violation_is_filmed(tmp_path: Path) -> None:
     """KIN's S2 on a ring of three groups breaks the serial order: the shortest way there, as a picture."""
     ring = Membership.of({"G": "pq", "H": "qr", "I": "pr"})
-    deployment = deploy(Scenario(ring, "sequencer", class_rule=ClassRule.S2, senders=0))
+    deployment = replace(deploy(Scenario(ring, "sequencer", level=Level.TOTAL, senders=0)), level=Level.ACYCLIC)
     deployment = replace(deployment, groups=with_(deployment.groups, sources=("x", "y", "z")))
     explored = Explorer(Case(deployment, (("x", ("G",)), ("y", ("H",)), ("z", ("I",))))).run()
 
