@@ -29,7 +29,7 @@ quick: setup  ## the fast tests only
 
 sim: setup  ## the random campaign: 2,000 seeds x machines x mixes of faults
 	@$(PYTHON) benchmarks/campaign.py
-	@ORDERCAST_CAMPAIGN=1 $(PYTHON) -m pytest tests/audit/test_faults.py
+	@ORDERCAST_CAMPAIGN=1 $(PYTHON) -m pytest tests/audit/test_faults.py tests/audit/test_against_naive.py
 
 chaos: setup  ## real processes killed, stopped and started under load; mutated frames; damaged histories
 	@$(PYTHON) benchmarks/chaos.py

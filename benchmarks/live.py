@@ -1,6 +1,6 @@
 """The live system on the workload everything is compared on (`ordercast bench`), several times, and the record of it.
 
-Run: python benchmarks/live.py WORKLOAD.toml [--runs 3]
+Run: python benchmarks/live.py [WORKLOAD.toml] [--runs 3]
 """
 
 import argparse
@@ -10,10 +10,12 @@ from pathlib import Path
 from ordercast.runtime.bench import measure, read_workload
 from results import record, table
 
+WORKLOAD = Path(__file__).parent / "workloads" / "overlap-8.toml"
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("workload", type=Path, nargs="?", default=Path("../shared/workloads/overlap-8.toml"))
+    parser.add_argument("workload", type=Path, nargs="?", default=WORKLOAD)
     parser.add_argument("--runs", type=int, default=3)
     asked = parser.parse_args()
     workload = read_workload(asked.workload)

@@ -24,7 +24,7 @@ def simulate(protocol: str, messages: int) -> tuple[Verdict, float]:
     members = Membership.of({f"g{i:02}": chance.sample(sites, chance.randint(4, 8)) for i in range(12)})
     deployment = deploy(Scenario(members, protocol, senders=8))
     world = World(deployment, keep=False)
-    world.feed(uniform(world.chance, deployment.groups, messages, messages / 4))
+    world.feed(uniform(world.chance, deployment.groups, messages, messages / 4, 0.1))
     begun = time.process_time()
     verdict = judge(world)
     return verdict, time.process_time() - begun

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace as with_
 
-from ordercast import ClassRule, Membership
+from ordercast import Level, Membership
 from ordercast.pictures.spacetime import draw_spacetime
 from ordercast.sim.explorer import Case, Explorer
 from ordercast.sim.scenario import Scenario, deploy
@@ -235,7 +236,7 @@ def test_simulate_draws_a_space_time_diagram(folder: Path) -> None:
 def test_a_violation_is_filmed(tmp_path: Path) -> None:
     """KIN's S2 on a ring of three groups breaks the serial order: the shortest way there, as a picture."""
     ring = Membership.of({"G": "pq", "H": "qr", "I": "pr"})
-    deployment = deploy(Scenario(ring, "sequencer", class_rule=ClassRule.S2, senders=0))
+    deployment = replace(deploy(Scenario(ring, "sequencer", level=Level.TOTAL, senders=0)), level=Level.ACYCLIC)
     deployment = replace(deployment, groups=with_(deployment.groups, sources=("x", "y", "z")))
     explored = Explorer(Case(deployment, (("x", ("G",)), ("y", ("H",)), ("z", ("I",))))).run()
 
@@ -243,3 +244,30 @@ def test_a_violation_is_filmed(tmp_path: Path) -> None:
     assert len(explored.trace) == len(explored.film.flights) + 4  # three multicasts and a tick; all else is a message
     draw_spacetime(explored.film, tmp_path / "broken.png", "acyclic broken")
     assert (tmp_path / "broken.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_a_small_audit_starts_no_spark(folder: Path) -> None:
+    assert ordercast("simulate", BANK, "--out", "run", cwd=folder).returncode == 0
+    code = "import sys; sys.modules['pyspark'] = None; from ordercast.cli.main import run; sys.exit(run(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "audit", "run", "--json"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and json.loads(done.stdout)["ok"], done.stderr
+    asked = subprocess.run([*command, "--master", "local[1]"], cwd=folder, capture_output=True, text=True, check=False)
+    assert asked.returncode != 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("groups", "sites", "planner"), [(50, 20, "best"), (6000, 24_000, "elimination"), (5000, 1000, "central")]
+)
+def test_the_planner_is_chosen_by_size(groups: int, sites: int, planner: str) -> None:
+    """Few memberships: search. Many small classes: near-linear. One large class, which makes deep trees: a hub."""
+    from ordercast.planning.planners import default_planner
+    from ordercast.types import Level
+
+    chance = random.Random(1)
+    near = [range(4 * n, 4 * n + 4) if planner == "elimination" else range(sites) for n in range(groups)]
+    made = Membership.of({f"g{n}": [f"s{s}" for s in chance.sample(near[n], 4)] for n in range(groups)})
+
+    assert default_planner(made, Level.ACYCLIC, None) == planner

@@ -1,9 +1,13 @@
 """The live commands as a user meets them: a cluster of processes, messages, status, explanations."""
 
+import base64
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,15 +18,27 @@ from tests.runtime.test_site import ports
 from tests.test_cli import ordercast
 
 
-def write_cluster(folder: Path, **options: str) -> Path:
+def write_cluster(folder: Path, security: str = "", **options: str) -> Path:
     at = ports(6)
     lines = [f"{name} = {value}" for name, value in options.items()]
     lines += ["[sites]", f'main-1 = "{at[0]}"', f'main-2 = "{at[1]}"', f'dev-1 = "{at[2]}"']
     lines += ["[clients]", f'main-1 = "{at[3]}"', f'main-2 = "{at[4]}"', f'dev-1 = "{at[5]}"']
     lines += ["[groups]", 'transactions = ["main-1", "main-2"]', 'tables = ["main-1", "main-2", "dev-1"]']
     path = folder / "cluster.toml"
-    path.write_text("\n".join(lines))
+    path.write_text("\n".join([*lines, security, ""]))
     return path
+
+
+def pid_of(site: str, folder: Path) -> int:
+    """Return the process of a site that was started in a folder."""
+    for proc in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (proc / "cmdline").read_bytes().split(b"\0")
+            if b"site" in words and site.encode() in words and (proc / "cwd").resolve() == folder.resolve():
+                return int(proc.name)
+        except OSError:
+            continue
+    raise AssertionError(f"no process of {site}")
 
 
 @pytest.fixture
@@ -68,23 +84,124 @@ def test_send_tail_status_explain(running: Path) -> None:
 @pytest.mark.slow
 def test_what_waits_for_a_dead_site_is_explained(running: Path) -> None:
     """Kill one member: its messages are ordered but not safe, and everybody can say why; others go on."""
-    pids = subprocess.run(["pgrep", "-f", f"site main-2 --cluster {'cluster.toml'}"], capture_output=True, text=True, check=False)  # fmt: skip # noqa: E501
-    for pid in pids.stdout.split():
-        if Path(f"/proc/{pid}/cwd").resolve() == running.resolve():
-            subprocess.run(["kill", "-STOP", pid], check=True)
+    pid = pid_of("main-2", running)
+    assert ordercast("send", "transactions", "before", "--ack", "safe", cwd=running).returncode == 0
+    command = [sys.executable, "-m", "ordercast", "tail", "--at", "main-2", "--after", "-1"]
+    reader = subprocess.Popen(command, cwd=running, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert reader.stdout is not None and reader.stderr is not None
+    assert "before" in reader.stdout.readline()
+    os.kill(pid, signal.SIGSTOP)
     try:
-        subprocess.run(
-            [sys.executable, "-m", "ordercast", "send", "transactions", "x", "--ack", "none"], cwd=running, check=True
-        )
-        time.sleep(0.5)
-        status = json.loads(ordercast("status", "--json", cwd=running).stdout)
+        sent = ordercast("send", "transactions", "x", cwd=running)
+        assert (sent.returncode, sent.stdout) == (0, "main-1:2 taken\n")
+        until = time.monotonic() + 10
+        while (status := json.loads(ordercast("status", "--json", cwd=running).stdout)) and time.monotonic() < until:
+            if status["main-1"]["unsafe_envelopes"] == 1:
+                break
         assert status["main-1"]["unsafe_envelopes"] == 1
         assert "no answer" in status["main-2"]["failed"]
-        told = ordercast("explain", "main-1:1", cwd=running)
-        assert "not safe yet" in told.stdout
+        told = ordercast("explain", "main-1:2", cwd=running)
+        assert "not safe yet" in told.stdout and told.returncode == 0
+        late = ordercast("send", "transactions", "y", "--ack", "safe", "--timeout", "0.5", cwd=running)
+        assert late.returncode == 1 and "has not acknowledged the message within 0.5 s (ack safe)" in late.stderr
+        gone = ordercast("tail", "--at", "main-2", "--timeout", "0.5", cwd=running)
+        assert gone.returncode == 1 and "does not answer within 0.5 s" in gone.stderr
+        assert reader.wait(60) == 1 and "main-2 has said nothing for 8 s" in reader.stderr.read()
     finally:
-        for pid in pids.stdout.split():
-            subprocess.run(["kill", "-CONT", pid], check=False)
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.slow
+def test_bytes_go_in_and_come_out_as_they_are(running: Path) -> None:
+    """Lines of any bytes, a whole input with newlines, an argument that is no UTF-8."""
+    lines = b"caf\xc3\xa9\n\xff\xfe\x00\n\nlast without newline"
+    command = [sys.executable, "-m", "ordercast", "send", "transactions"]
+    done = subprocess.run(command, input=lines, cwd=running, capture_output=True, check=True)
+    assert done.stdout.decode().split("\n")[:2] == ["main-1:1 taken", "main-1:2 taken"]
+    subprocess.run([*command, "--raw"], input=b"one\ntwo\n\x80", cwd=running, capture_output=True, check=True)
+    subprocess.run([*command, b"\xe9"], cwd=running, capture_output=True, check=True)
+    tail = ordercast("tail", "--after", "-1", "--count", "6", "--json", cwd=running)
+    rows = [json.loads(line) for line in tail.stdout.splitlines()]
+    got = [row["body"].encode() if "body" in row else base64.b64decode(row["body_base64"]) for row in rows]
+    assert got == [*lines.split(b"\n"), b"one\ntwo\n\x80", b"\xe9"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_send_that_waits_for_its_input_at_once(running: Path) -> None:
+    command = [sys.executable, "-m", "ordercast", "send", "transactions"]
+    process = subprocess.Popen(command, cwd=running, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip # noqa: E501
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    process.stdin.write(b"one\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == b"main-1:1 taken\n"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    assert b"Traceback" not in process.stderr.read()
+
+
+@pytest.mark.slow
+def test_up_names_a_site_that_ends_and_keeps_the_others(tmp_path: Path) -> None:
+    write_cluster(tmp_path)
+    command = [sys.executable, "-m", "ordercast", "up", "cluster.toml"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stderr is not None
+    try:
+        for _ in range(3):
+            assert " is up at " in process.stdout.readline()
+        os.kill(pid_of("dev-1", tmp_path), signal.SIGKILL)
+        said = next(line for line in process.stderr if line.startswith("ordercast: "))
+        assert said == "ordercast: site dev-1 was ended by SIGKILL; the other 2 go on\n"
+        assert ordercast("send", "transactions", "x", "--ack", "safe", cwd=tmp_path).returncode == 0
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(40) == 1
+
+
+@pytest.mark.slow
+def test_tokens_come_from_the_environment_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_cluster(tmp_path, security='[security]\ntokens = { "s3cret" = "teller" }')
+    (tmp_path / "token").write_text("s3cret\n")
+    command = [sys.executable, "-m", "ordercast", "site", "main-1"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    try:
+        assert "is up at" in process.stdout.readline()
+        refused = ordercast("send", "transactions", "x", cwd=tmp_path)
+        assert refused.returncode == 1 and "this token is not known here" in refused.stderr
+        assert ordercast("send", "transactions", "x", "--token-file", "token", cwd=tmp_path).returncode == 0
+        monkeypatch.setenv("ORDERCAST_TOKEN", "s3cret")
+        assert ordercast("send", "transactions", "x", cwd=tmp_path).returncode == 0
+        assert ordercast("explain", "main-1:1", cwd=tmp_path).returncode == 0
+        missing = ordercast("send", "transactions", "x", "--token-file", "nowhere", cwd=tmp_path)
+        assert (missing.returncode, missing.stderr) == (2, "ordercast: nowhere: No such file or directory\n")
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@pytest.mark.slow
+def test_a_port_that_is_none_or_of_somebody_else_is_one_line(tmp_path: Path) -> None:
+    path = write_cluster(tmp_path)
+    good = path.read_text()
+    for wrong in ("127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:seven", "7501"):
+        path.write_text(good.replace(good.split('main-1 = "')[2].split('"')[0], wrong))
+        done = ordercast("send", "transactions", "x", cwd=tmp_path)
+        assert done.returncode == 2 and f"[clients] main-1: '{wrong}' is not host:port" in done.stderr
+    path.write_text(good)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        path.write_text(good.replace(good.split('main-1 = "')[2].split('"')[0], address))
+
+        def greet() -> None:
+            connection, _ = other.accept()
+            connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+            connection.recv(1000)
+            connection.close()
+
+        threading.Thread(target=greet, daemon=True).start()
+        done = ordercast("send", "transactions", "x", cwd=tmp_path)
+        assert done.returncode == 2 and "does not answer as sites answer clients" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
 
 
 COMPLAINTS = [
@@ -96,6 +213,10 @@ COMPLAINTS = [
     (["explain", "17"], 2, "'17' is not SOURCE:NUMBER"),
     (["bench", "cluster.toml"], 2, "cluster.toml: Object contains unknown field"),
     (["status"], 1, ""),
+    (["explain", "main-1:1"], 1, ""),
+    (["status", "--timeout", "0"], 2, "--timeout 0: give seconds above 0"),
+    (["tail", "--count", "0"], 2, "--count 0: must be at least 1"),
+    (["send", "transactions", "x", "--raw"], 2, "--raw is for the standard input"),
 ]
 
 

@@ -5,6 +5,7 @@ import shutil
 import struct
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,22 @@ def test_the_demo_tells_its_story(shown: tuple[Path, str]) -> None:
     assert "Balances of 20 accounts at the two main computers: identical" in said
     assert "level acyclic holds" in said
     assert re.search(r"total: main-1 delivers \S+ before \S+, main-2 the other way round", said)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("demo")
+def test_plain_multicast_carries_the_same_traffic(shown: tuple[Path, str]) -> None:
+    """As many orders of each sender to each group as ordercast had, from senders at the same rate."""
+    import pyarrow.parquet as pq
+
+    counts = []
+    for run in ("run", "unordered"):
+        rows = pq.read_table(shown[0] / run / "sends", columns=["source", "group"]).to_pylist()
+        counts.append(Counter((row["source"], row["group"]) for row in rows))
+    assert counts[0] == counts[1]
+    assert sum(counts[0].values()) == 4 * 300
+    deliveries = [pq.read_table(shown[0] / run / "deliveries").num_rows for run in ("run", "unordered")]
+    assert deliveries[0] == deliveries[1]
 
 
 @pytest.mark.slow

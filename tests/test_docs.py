@@ -58,3 +58,27 @@ def test_the_live_page_s_python_runs_and_its_configuration_is_read(tmp_path: Pat
     (configuration,) = blocks("docs/live.md", "toml")
     (tmp_path / "cluster.toml").write_text(configuration)
     assert list(read_cluster(tmp_path / "cluster.toml").groups) == ["transactions", "tables"]
+
+
+def test_errata_that_are_cited_are_listed() -> None:
+    """The list is complete, and no page or file cites a number that is not in it."""
+    listed = [
+        int(n) for n in re.findall(r"^(\d+)\. \*\*", (ROOT / "docs" / "errata.md").read_text("utf-8"), re.MULTILINE)
+    ]
+    assert listed == list(range(1, 75))
+    sources = [path for folder in ("src", "tests", "docs") for path in (ROOT / folder).rglob("*.*")]
+    for path in sources:
+        if path.suffix in (".py", ".md", ".txt"):
+            for cited in re.findall(r"[Ee]rrata (\d+(?:(?:, | and )\d+)*)", path.read_text("utf-8")):
+                assert {int(n) for n in re.findall(r"\d+", cited)} <= set(listed), f"{path} cites {cited}"
+
+
+def test_every_file_the_readme_names_is_in_the_repo() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    named = re.findall(r"[\w./-]+\.(?:toml|py|md|svg)\b", text)
+
+    assert (
+        named and [name for name in named if not (ROOT / name).exists() and not (ROOT / "docs" / name).exists()] == []
+    )
+    (configuration,) = blocks("README.md", "toml")
+    assert (ROOT / "examples" / "cluster.toml").read_text("utf-8") == configuration

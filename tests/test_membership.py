@@ -113,7 +113,7 @@ def test_bad_parquet_columns_name_column_and_row(tmp_path: Path) -> None:
     parquet(tmp_path / "mixed" / "a.parquet", site=["a"], group=["g"])
     mixed = parquet(tmp_path / "mixed" / "b.parquet", site=[1], group=["g"])
     cases = {
-        "column 'site' holds int64, not a string": parquet(tmp_path / "a.parquet", site=[1], group=["g"]),
+        "column 'site' holds double, not a string": parquet(tmp_path / "a.parquet", site=[1.5], group=["g"]),
         "row 2: group is null": parquet(tmp_path / "b.parquet", site=["a", "b"], group=["g", None]),
         "row 3: 'a' appears twice in group 'g'": parquet(tmp_path / "c.parquet", site=list("aba"), group=list("ggg")),
         "row 1: site has an empty name": parquet(tmp_path / "d.parquet", site=["", "b"], group=["g", "g"]),
@@ -124,6 +124,49 @@ def test_bad_parquet_columns_name_column_and_row(tmp_path: Path) -> None:
         with pytest.raises(InputError) as raised:
             read_membership(path)
         assert message in str(raised.value)
+
+
+def test_text_and_whole_numbers_of_every_type_are_names(tmp_path: Path) -> None:
+    """As Arrow, Spark or a database wrote them."""
+    site, group = pa.array(["1", "2", "1"]), pa.array(["g", "g", "h"])
+    expected = {"g": ["1", "2"], "h": ["1"]}
+    for kind in (pa.string_view(), pa.large_string(), pa.int32(), pa.uint64()):
+        path = parquet(tmp_path / "a.parquet", site=site.cast(kind), group=group)
+        assert read_membership(path).as_dict() == expected
+    path = parquet(tmp_path / "b.parquet", site=site.dictionary_encode(), group=group.cast(pa.string_view()))
+    assert read_membership(path).as_dict() == expected
+
+
+def test_groups_in_the_names_of_folders_are_read_and_hidden_ones_are_not(tmp_path: Path) -> None:
+    """`group=007` stays text; what writers leave beside the table is no row of it."""
+    for place, sites in {"group=007": ["a", "b"], "group=g%2F1": ["b"], "_temporary/0": ["x"], ".old": ["y"]}.items():
+        (tmp_path / "m" / place).mkdir(parents=True)
+        parquet(tmp_path / "m" / place / "part-0.parquet", site=sites)
+
+    assert read_membership(tmp_path / "m").as_dict() == {"007": ["a", "b"], "g/1": ["b"]}
+
+
+def test_names_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
+    spoiled = pa.StringArray.from_buffers(2, *pa.array([b"a", b"\xff"], pa.binary()).buffers()[1:])
+    path = parquet(tmp_path / "m.parquet", site=spoiled, group=["g", "g"])
+
+    with pytest.raises(InputError, match=r"m\.parquet: .*UTF8[^\n]*$"):
+        read_membership(path)
+
+
+def test_a_group_name_with_a_plus_is_refused(tmp_path: Path) -> None:
+    """`A+D` is a message to A and D, everywhere; a group of that name would be taken for it."""
+    paths = [
+        write(tmp_path / "m.toml", '[groups]\n"A+D" = ["a"]\n'),
+        write(tmp_path / "m.csv", "site,group\na,A+D\n"),
+        parquet(tmp_path / "m.parquet", site=["a"], group=["A+D"]),
+    ]
+    for path in paths:
+        with pytest.raises(InputError) as raised:
+            read_membership(path)
+        assert str(raised.value).startswith(f"{path}: group 'A+D': a name must not have a '+'")
+    with pytest.raises(InputError, match=r"group 'A\+D': a name must not have"):
+        Membership.of({"A+D": ["a"]})
 
 
 def test_weights_name_every_group_once(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from ordercast.runs import write_table
 from ordercast.runtime.ports import free_ports
 
 ROOT = Path(__file__).parent.parent
-SPARK = ("ordercast audit out/run", "ordercast plan members/", "ordercast experiment")
+SPARK = ("ordercast audit out/run --master", "ordercast plan members/", "ordercast experiment")
 LIVE = ("up", "site", "send", "tail", "status", "explain", "group")
 UNTIL_STOPPED = ("up", "site", "tail", "status")
 ELSEWHERE = {
@@ -73,6 +74,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for address, port in zip(old, free_ports(len(old)), strict=True):
         configuration = configuration.replace(address, f"127.0.0.1:{port}")
     (here / "cluster.toml").write_text(configuration)
+    for named in ("examples", "benchmarks/workloads"):  # a reader of the README stands in a checkout
+        shutil.copytree(ROOT / named, here / named)
     run("ordercast simulate groups.toml --out out/run", here)
     (here / "plan.json").write_text(run("ordercast plan groups.toml --json --budget 1000steps", here))
     members = read_membership(here / "groups.toml").as_dict()

@@ -387,7 +387,7 @@ def _all(pipes: dict[str, Any], word: str) -> dict[str, Any]:
 
 
 def main() -> int:
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("../shared/workloads/overlap-8.toml")
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent / "workloads" / "overlap-8.toml"
     workload = read_workload(path)
     rows: list[list[object]] = []
 

@@ -34,6 +34,8 @@ class Membership:
     @classmethod
     def of(cls, groups: Mapping[GroupId, Iterable[SiteId]]) -> "Membership":
         """Build from plain collections; members are sets here, so a repeated one is one."""
+        for group in groups:
+            check_group("", group)
         return cls._build(groups)
 
     @classmethod
@@ -102,6 +104,12 @@ class Membership:
     def as_dict(self) -> dict[GroupId, list[SiteId]]:
         """Return group name -> member names, both sorted."""
         return {name: [self.sites[s] for s in self.members(g)] for g, name in enumerate(self.groups)}
+
+
+def check_group(where: str, group: GroupId) -> None:
+    """Refuse a group whose name has a `+`: that is how logs and commands join the groups of one message."""
+    if "+" in group:
+        raise InputError(f"{where}group {group!r}: a name must not have a '+', which joins the groups of one message")
 
 
 def existing(path: str | Path) -> Path:
@@ -205,6 +213,7 @@ def _toml_groups(path: Path) -> dict[GroupId, list[SiteId]]:
         where = f"{path}: group {group!r}"
         if not group:
             raise InputError(f"{path}: a group has an empty name")
+        check_group(f"{path}: ", group)
         if not isinstance(members, list):
             hint = " (a name with a dot needs quotes)" if isinstance(members, dict) else ""
             raise InputError(f"{where}: members must be a list of strings, not {members!r}{hint}")
@@ -262,16 +271,21 @@ def read_parquet(path: Path, name: str, kind: str) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        dataset = pq.ParquetDataset(path)
+        folders = _folders(path)
+        dataset = pq.ParquetDataset(path, partitioning=folders)
         _check_columns(path, dataset.schema.names, (name,))
-        stored = {
-            str(part.physical_schema.field(name).type) for part in dataset.fragments if part.physical_schema.names
-        }
+        kinds = [
+            part.physical_schema.field(name).type for part in dataset.fragments if name in part.physical_schema.names
+        ]
+        stored = {str(kind) for kind in kinds}
         if len(stored) > 1:
             raise InputError(f"{path}: column {name!r} holds {' in one part and '.join(sorted(stored))} in another")
-        column = pq.read_table(path, columns=[name], use_threads=False, pre_buffer=False, memory_map=True).column(0)
+        how = {"use_threads": False, "pre_buffer": False, "memory_map": True, "partitioning": folders}
+        column = pq.read_table(path, columns=[name], **how).column(0)
         if pa.types.is_string_view(column.type):
             column = column.cast(pa.large_string())
+        elif kind == "string" and pa.types.is_integer(column.type):
+            column = column.cast(pa.string())
         column.validate(full=True)
     except (pa.ArrowException, OSError, KeyError) as error:
         raise InputError(f"{path}: not readable as Parquet: {str(error).splitlines()[0]}") from None
@@ -287,6 +301,16 @@ def read_parquet(path: Path, name: str, kind: str) -> Any:
     if not len(column):
         raise InputError(f"{path}: no rows")
     return column
+
+
+def _folders(path: Path) -> Any:
+    """Return how to read folders like `group=a`: their values are text, whatever they look like."""
+    import pyarrow as pa
+    from pyarrow.dataset import partitioning
+
+    below = (part for file in path.rglob("*.parquet") for part in file.relative_to(path).parts[:-1])
+    names = sorted({part.partition("=")[0] for part in below if "=" in part}) if path.is_dir() else []
+    return partitioning(pa.schema([(name, pa.string()) for name in names]), flavor="hive") if names else None
 
 
 def _check_columns(path: Path, header: Sequence[str], columns: tuple[str, ...]) -> None:
@@ -334,6 +358,8 @@ def _from_codes(
     if not sites[0] or not groups[0]:
         name, codes = ("site", site) if not sites[0] else ("group", group)
         raise InputError(f"{path}: row {int(np.argmax(codes == 0)) + 1}: {name} has an empty name")
+    for name in groups:
+        check_group(f"{path}: ", name)
     key = group.astype(np.int64)
     key *= len(sites)
     key += site

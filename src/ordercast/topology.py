@@ -97,6 +97,10 @@ class Routes:
         self._members: dict[tuple[GroupId, ...], frozenset[SiteId]] = {}
         self._reached: dict[tuple[GroupId, ...], frozenset[SiteId]] = {}
 
+    def parent(self, order_class: int, site: SiteId) -> SiteId | None:
+        """Return the site above in the tree of a class, None at a root."""
+        return self._parent.get((order_class, site))
+
     def path_up(self, order_class: int, site: SiteId) -> list[SiteId]:
         """Return the sites from this one up to the root of its tree in a class."""
         path = [site]

@@ -231,3 +231,16 @@ def test_a_small_audit_is_quick_and_loads_no_compiler(logs: Logs, tmp_path: Path
     done = subprocess.run([sys.executable, "-c", f"{asked}; {look}"], capture_output=True, text=True, check=True)
 
     assert done.stdout.splitlines()[-1] == "0 False False"
+
+
+@pytest.mark.slow
+def test_loops_are_chosen_by_the_whole_log(logs: Logs, tmp_path: Path) -> None:
+    """Many small files are one large log: compiled loops are loaded although no share of it would need them."""
+    import subprocess
+
+    logs.write(tmp_path, parts=3)
+    asked = "from ordercast.audit import tables; tables.PLAIN_ROWS = 50_000; from ordercast.cli.main import run"
+    look = f"import sys; run(['audit', {str(tmp_path)!r}, '--local']); print('numba' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", f"{asked}; {look}"], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "True"

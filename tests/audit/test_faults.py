@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ordercast.audit.local import LocalSource
-from ordercast.audit.verdict import Source, Verdict, audit
+from ordercast.audit.rows import Source
+from ordercast.audit.verdict import Verdict, audit
 from ordercast.jobs.audit import SparkSource
 from ordercast.jobs.session import Spark
 from ordercast.testing.logs import FAULTS, TWINS, Logs, make_logs

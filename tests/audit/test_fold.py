@@ -10,7 +10,8 @@ import pytest
 from ordercast.audit import kernels, plain, tables
 from ordercast.audit.fold import fold_deliveries
 from ordercast.audit.merge import merge
-from ordercast.jobs import metagroups
+
+KEY = kernels.fresh_key()
 
 
 @pytest.fixture(scope="module")
@@ -28,33 +29,14 @@ def test_strings_compare_as_bytes_do(texts: list[bytes]) -> None:
             assert kernels.compare(strings, i, strings, j) == (one > other) - (one < other), (one, other)
 
 
-def test_names_are_numbered_and_hashed_alike_by_all_loops(texts: list[bytes]) -> None:
-    again = texts + texts[::-1]
-    strings = tables.laid_out(pa.array(again, pa.binary()))
-    hashed = plain.hash_bytes(strings)
-    number, first = metagroups.numbered(*strings, hashed)
+def test_arrays_compare_strings_as_bytes_do(texts: list[bytes]) -> None:
+    """All pairs at once, long ones among them, at any place in memory."""
+    texts = [*texts, b"a" * 600, b"a" * 600 + b"b", b"a" * 599 + b"b", b"a" * 600]
+    strings = tables.laid_out(pa.array([b"x", *texts], pa.binary()).slice(1))
+    a, b = (at.ravel() for at in np.indices((len(texts), len(texts))))
+    found = plain.compare(strings, a, strings, b)
 
-    assert hashed.tolist() == kernels.hash_bytes(strings).tolist()
-    assert len(set(hashed.tolist())) == len(set(again)) == len(first)
-    assert [again[row] for row in first[number].tolist()] == again
-
-
-def test_runs_of_one_name_are_told_from_names_of_one_length(texts: list[bytes]) -> None:
-    together = sorted(texts + texts, key=lambda text: (len(text), text))
-    same = metagroups.same_as_before(*tables.laid_out(pa.array(together, pa.binary())))
-
-    assert same.tolist() == [i > 0 and together[i] == together[i - 1] for i in range(len(together))]
-
-
-def test_sites_with_equal_signatures_are_one_and_go_by_the_first_name() -> None:
-    names = ["site-0009", "site-0003", "site-0005", "site-0001"]
-    strings = tables.laid_out(pa.array(names, pa.string()))
-    h1, h2, k = (np.array(column, np.int64) for column in ([7, 7, -7, 7], [1, 1, 1, 2], [3, 3, 3, 3]))
-    first, many = metagroups.alike(*strings, np.arange(4), h1, h2, k)
-
-    assert {(names[row], count) for row, count in zip(first, many.tolist(), strict=True)} == {
-        ("site-0003", 2), ("site-0005", 1), ("site-0001", 1),
-    }  # fmt: skip
+    assert found.tolist() == [(texts[i] > texts[j]) - (texts[i] < texts[j]) for i, j in zip(a, b, strict=True)]
 
 
 def piece(first: int, numbers: list[int], stamps: list[int], epochs: list[int] | None = None) -> Any:
@@ -86,7 +68,7 @@ def piece(first: int, numbers: list[int], stamps: list[int], epochs: list[int] |
 )
 def test_a_break_where_two_pieces_meet_is_seen(later: Any, broken: set[str]) -> None:
     """Each piece is in order by itself."""
-    found = merge(pa.concat_tables([fold_deliveries(part) for part in (later, piece(0, [1, 2, 3], [1, 2, 3]))]))
+    found = merge(pa.concat_tables([fold_deliveries(part, KEY) for part in (later, piece(0, [1, 2, 3], [1, 2, 3]))]))
 
     assert {name for name in ("fifo", "stamps", "epochs") if getattr(found, name)} == broken
     assert found.sets["a", "g"][0] == 5

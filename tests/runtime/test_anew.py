@@ -10,7 +10,7 @@ from ordercast.errors import LocalError
 from ordercast.protocols.deployment import MACHINES
 from ordercast.runtime.inbox import Lot
 from ordercast.runtime.site import Site
-from ordercast.verify.deliveries import tangled
+from ordercast.verify.rings import tangled
 from tests.runtime.test_site import Running, cluster, quiet, run
 
 GROUPS = {"a": ["p", "q"], "b": ["q", "r"], "c": ["p", "r"], "d": ["p", "q", "r"]}

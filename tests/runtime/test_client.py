@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ordercast import sync
-from ordercast.cli import live
+from ordercast.cli import talk
 from ordercast.errors import LocalError, OrdercastError
 from ordercast.runtime import client as module
 from ordercast.runtime.client import Client, LinkLostError, connect
@@ -183,7 +183,7 @@ def test_a_reader_of_a_site_that_stops_answering_is_told(tmp_path: Path, monkeyp
 
 def test_there_is_one_default_of_ack() -> None:
     """It works with every protocol: the site has taken the message, or something is raised."""
-    calls = (Client.multicast, Site.multicast, sync.SyncClient.multicast, live.send)
+    calls = (Client.multicast, Site.multicast, sync.SyncClient.multicast, talk.send)
 
     assert {inspect.signature(call).parameters["ack"].default for call in calls} == {"none"}
 

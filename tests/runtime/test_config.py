@@ -76,7 +76,7 @@ def test_what_is_given_in_code_becomes_what_a_file_gives() -> None:
         ({"groups": {**GROUPS, "a": ["p", "q", "r"]}}, "group a has other members: r came"),
         ({"protocol": "two-phase"}, "protocol was propagation, now it is two-phase"),
         ({"level": "total"}, "level was acyclic, now it is total"),
-        ({"planner": "central"}, "planner was best, now it is central"),
+        ({"planner": "central"}, "planner was by size, now it is central"),
     ],
 )
 def test_a_changed_configuration_says_what_differs_and_how_to_go_on(

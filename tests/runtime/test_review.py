@@ -10,6 +10,7 @@ from ordercast.core.events import Envelope
 from ordercast.errors import HistoryError, LocalError, OrdercastError, PeerError
 from ordercast.protocols.propagation import Propagate
 from ordercast.runtime.client import connect
+from ordercast.runtime.config import Limits
 from ordercast.runtime.site import Site
 from tests.runtime.test_site import Running, cluster, quiet, run
 
@@ -176,5 +177,47 @@ def test_a_peer_that_never_greets_is_given_up(tmp_path: Path, monkeypatch: pytes
             writer.close()
             await asyncio.sleep(0.1)
             assert not site._all_links
+
+    run(work())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checkpoint_bytes", [1, 2**26])
+def test_a_restarted_source_still_knows_what_is_not_safe(tmp_path: Path, checkpoint_bytes: int) -> None:
+    """A member is away, the source is restarted, from its log and from a checkpoint: it does not call it safe."""
+
+    async def work() -> None:
+        config = cluster(tmp_path, durable=True, limits=Limits(checkpoint_bytes=checkpoint_bytes))
+        async with Running(config) as sites:
+            await sites["p"].multicast("a", b"before", ack="safe")
+            await sites["q"].stop()
+            for number in (2, 3):
+                await sites["p"].multicast("a", b"x")
+                await asyncio.sleep(0.2)
+                await sites["p"].stop()
+                sites["p"] = Site(config, "p")
+                await sites["p"].start()
+                told = str(sites["p"].explain(f"p:{number}"))
+                assert "not known to be safe since the restart" in told
+                assert sites["p"].status()["unsafe_bytes"] == 0  # the window is free for other groups
+            sites["q"] = Site(config, "q")
+            await sites["q"].start()
+            await quiet(sites)
+            assert "sent, and safe" in str(sites["p"].explain("p:3"))
+
+    run(work())
+
+
+@pytest.mark.slow
+def test_a_position_that_is_not_kept_is_refused_and_the_connection_stays(tmp_path: Path) -> None:
+    async def work() -> None:
+        config = cluster(tmp_path)
+        async with Running(config) as sites, connect(config.clients["q"]) as client:
+            await sites["p"].multicast("a", b"x", ack="safe")
+            with pytest.raises(LocalError, match="position 0 is not kept here any more"):
+                await client.join(after=-1)
+            await client.join()
+            await sites["p"].multicast("a", b"y", ack="safe")
+            assert (await asyncio.wait_for(anext(aiter(client)), 5)).body == b"y"
 
     run(work())

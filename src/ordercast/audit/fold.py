@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from ordercast.audit import kernels, plain
-from ordercast.audit.kernels import MIX_1, Hashes, Ints, Longs
+from ordercast.audit.destinations import groups_of
+from ordercast.audit.kernels import MIX_1, MIX_2, Hashes, Ints, Key, Longs
 from ordercast.audit.tables import codes, hashes, hashes_of, laid_out, plainly
 
-# One schema for all kinds of rows, because that is how they leave an executor. `kind`: set (site, group, source), site,
-# run (site, class), class (group, class), send (group, source).
+# One schema for all kinds of rows, because that is how they leave an executor. `kind`: set (site, destination, source),
+# stream (site, single group, source), site, run (site, class), class (destination, class), send (destination, source).
+# Where no message of a piece is for several groups its sets are its streams, and `first` of a set is not null.
 FOLDED = pa.schema(
     [
         ("kind", pa.string()),
@@ -81,27 +83,31 @@ def _paired(one: Ints, ones: int, other: Ints, others: int) -> tuple[Ints, Ints,
     return pair.astype(np.int32), (found // others).astype(np.int32), (found % others).astype(np.int32)
 
 
-def _headers(group_names: list[str], of_pair: Ints, source_names: list[str], source_of_pair: Ints) -> Hashes:
-    return hashes_of(group_names)[of_pair] * MIX_1 ^ hashes_of(source_names)[source_of_pair]
+def _headers(group_names: list[str], of_pair: Ints, source_names: list[str], source_of_pair: Ints, key: Key) -> Hashes:
+    return hashes_of(group_names, key)[of_pair] * MIX_1 ^ hashes_of(source_names, key)[source_of_pair]
 
 
-def fold_sends(table: Any) -> Any:
-    """Fold what was sent: count and sums per (group, source)."""
+def fold_sends(table: Any, key: Key) -> Any:
+    """Fold what was sent: count, sums and the highest number per (destination, source)."""
+    if not len(table):
+        return FOLDED.empty_table()
     group, groups = codes(table, "group")
     source, sources = codes(table, "source")
     pair, of_group, of_source = _paired(group, len(groups), source, len(sources))
     seq = table.column("source_seq").to_numpy()
     rows = np.arange(len(table))
-    header = _headers(groups, of_group, sources, of_source)
+    header = _headers(groups, of_group, sources, of_source, key)
     empty = np.empty(0, np.uint64)
-    n, x1, x2, _, first, last, *_ = _loops(len(table)).fold_sets(
-        rows, pair, len(of_group), header, hashes(table.column("msg_id")), seq, seq, empty
+    n, x1, x2, *_ = _loops(len(table)).fold_sets(
+        rows, pair, len(of_group), header, hashes(table.column("msg_id"), key), seq, seq, empty
     )
+    by_pair = np.argsort(pair, kind="stable")
+    highest = np.maximum.reduceat(seq[by_pair], np.concatenate([[0], np.cumsum(n)[:-1]]))
     names = {"group": [groups[g] for g in of_group], "source": [sources[s] for s in of_source]}
-    return _folded("send", len(n), **names, n=n, x1=x1, x2=x2, first=first, last=last)
+    return _folded("send", len(n), **names, n=n, x1=x1, x2=x2, last=highest)
 
 
-def fold_deliveries(table: Any) -> Any:
+def fold_deliveries(table: Any, key: Key) -> Any:
     """Fold what was delivered, all kinds of rows in one table."""
     if not len(table):
         return FOLDED.empty_table()
@@ -111,52 +117,100 @@ def fold_deliveries(table: Any) -> Any:
     position = table.column("position").to_numpy()
     seq = table.column("source_seq").to_numpy()
     names = table.column_names
-    epoch = table.column("epoch").to_numpy() if "epoch" in names else np.zeros(len(table), np.int64)
-    stamped = "stamp" in names and "order_class" in names
     order = in_order(site, position, len(sites))
-    message = hashes(table.column("msg_id"))
+    message = hashes(table.column("msg_id"), key)
     at_group, of_site, of_group = _paired(site, len(sites), group, len(groups))
     pair, of_at_group, of_source = _paired(at_group, len(of_site), source, len(sources))
-    header = _headers(groups, of_group[of_at_group], sources, of_source)
-    stamp_hash = hashes(table.column("stamp")) if stamped else np.empty(0, np.uint64)
+    header = _headers(groups, of_group[of_at_group], sources, of_source, key)
     n, x1, x2, xs, first, last, bad, at, p0 = _loops(len(table)).fold_sets(
-        order, pair, len(of_source), header, message, seq, position, stamp_hash
+        order, pair, len(of_source), header, message, seq, position, _told(table, key)
     )
-    parts = [
-        _folded(
-            "set",
-            len(n),
-            site=[sites[of_site[p]] for p in of_at_group],
-            group=[groups[of_group[p]] for p in of_at_group],
-            source=[sources[s] for s in of_source],
-            n=n,
-            x1=x1,
-            x2=x2,
-            xs=xs,
-            first=first,
-            last=last,
-            p0=p0,
-            bad=bad,
-            at=at,
-        )
-    ]
-    n, p0, p1, sequence, epoch_0, epoch_1, bad, at, repeated = _loops(len(table)).fold_sites(
+    columns: dict[str, Any] = {
+        "site": [sites[of_site[p]] for p in of_at_group],
+        "group": [groups[of_group[p]] for p in of_at_group],
+        "source": [sources[s] for s in of_source],
+    }
+    columns |= {"n": n, "x1": x1, "x2": x2, "xs": xs, "p0": p0}
+    parts = []
+    if all(len(groups_of(name)) == 1 for name in groups):
+        columns |= {"first": first, "last": last, "bad": bad, "at": at}
+    else:
+        parts.append(_fold_streams(order, site, sites, group, groups, source, sources, seq, position))
+    parts.append(_folded("set", len(n), **columns))
+    epoch = table.column("epoch").to_numpy() if "epoch" in names else np.zeros(len(table), np.int64)
+    parts.append(_fold_sites(order, site, sites, message, position, epoch))
+    if "stamp" in names and "order_class" in names:
+        parts += _fold_runs(table, order, site, sites, group, groups, position)
+    return pa.concat_tables(parts)
+
+
+def _told(table: Any, key: Key) -> Hashes:
+    """Return a number per row of what must be the same wherever a message is delivered: stamp, class and epoch."""
+    names = table.column_names
+    told = np.zeros(len(table) if "epoch" in names or "stamp" in names else 0, np.uint64)
+    if "stamp" in names and "order_class" in names:
+        order_class, classes = codes(table, "order_class")
+        told += hashes(table.column("stamp"), key) ^ (hashes_of(classes, key) * MIX_1)[order_class]
+    if "epoch" in names:
+        told += table.column("epoch").to_numpy().astype(np.uint64) * MIX_2
+    return told
+
+
+def _fold_streams(
+    order: Longs,
+    site: Ints,
+    sites: list[str],
+    group: Ints,
+    groups: list[str],
+    source: Ints,
+    sources: list[str],
+    seq: Longs,
+    position: Longs,
+) -> Any:
+    """Fold the numbers per (site, single group, source): a message to several groups is in the stream of each."""
+    parts = [groups_of(name) for name in groups]
+    singles = sorted({name for names in parts for name in names})
+    number = {name: index for index, name in enumerate(singles)}
+    flat = np.array([number[name] for names in parts for name in names], np.int32)
+    many = np.array([len(names) for names in parts])
+    begin = np.cumsum(many) - many
+    times = many[group[order]]
+    rows = np.repeat(order, times)
+    within = np.arange(len(rows)) - np.repeat(np.cumsum(times) - times, times)
+    single = flat[begin[group[rows]] + within]
+    at_group, of_site, of_group = _paired(site[rows], len(sites), single, len(singles))
+    pair, of_at_group, of_source = _paired(at_group, len(of_site), source[rows], len(sources))
+    nothing, no_hash = np.empty(0, np.uint64), np.zeros(len(rows), np.uint64)
+    _, _, _, _, first, last, bad, at, p0 = _loops(len(rows)).fold_sets(
+        np.arange(len(rows)), pair, len(of_source), no_hash, no_hash, seq[rows], position[rows], nothing
+    )
+    return _folded(
+        "stream",
+        len(first),
+        site=[sites[of_site[p]] for p in of_at_group],
+        group=[singles[of_group[p]] for p in of_at_group],
+        source=[sources[s] for s in of_source],
+        first=first,
+        last=last,
+        p0=p0,
+        bad=bad,
+        at=at,
+    )
+
+
+def _fold_sites(order: Longs, site: Ints, sites: list[str], message: Hashes, position: Longs, epoch: Longs) -> Any:
+    n, p0, p1, sequence, epoch_0, epoch_1, bad, at, repeated = _loops(len(site)).fold_sites(
         order, site, len(sites), message, position, epoch
     )
     seen = n > 0
     columns = {"n": n, "x1": sequence, "first": epoch_0, "last": epoch_1, "p0": p0, "p1": p1, "bad": bad, "at": at}
-    whole = np.where(n == p1 - p0 + 1, 1, 0)
-    parts.append(
-        _folded(
-            "site",
-            int(seen.sum()),
-            site=[name for name, there in zip(sites, seen, strict=True) if there],
-            **{name: values[seen] for name, values in (columns | {"lie_at": repeated, "whole": whole}).items()},
-        )
+    columns |= {"lie_at": repeated, "whole": np.where(n == p1 - p0 + 1, 1, 0)}
+    return _folded(
+        "site",
+        int(seen.sum()),
+        site=[name for name, there in zip(sites, seen, strict=True) if there],
+        **{name: values[seen] for name, values in columns.items()},
     )
-    if stamped:
-        parts += _fold_runs(table, order, site, sites, group, groups, position)
-    return pa.concat_tables(parts)
 
 
 def _fold_runs(
@@ -182,13 +236,11 @@ def _fold_runs(
         "p1": position[last],
         "bad": bad,
         "at": at,
-        "lie": lie,
-        "lie_at": lie_at,
         "s0": _take(stamp, first),
         "s1": _take(stamp, last),
     }
-    if len(no_prev):
-        columns["prev"] = _take(table.column("prev_stamp"), first)
+    if len(no_prev):  # otherwise `lie` is null: a log without previous stamps is not asked for them
+        columns |= {"lie": lie, "lie_at": lie_at, "prev": _take(table.column("prev_stamp"), first)}
     runs = _folded("run", len(first), **columns)
     _, of_group, of_class = _paired(group, len(groups), order_class, len(names))
     pairs = _folded(

@@ -1,9 +1,11 @@
 """The loops that run over every delivery, compiled: hashing of names, the fold, and the search for cycles.
 
-Sets of messages are compared by count and by two 64-bit xor sums of their hashes: equal sets always agree, different
-ones by accident once in 2^64 (names are hashed once). Order is never judged by hashes: stamps are compared by bytes.
+Sets of messages are compared by count and by two 64-bit sums of their hashes: equal sets always agree, different ones
+by accident once in 2^64, whatever their names are: the key of the hash is drawn anew for each audit. Nothing else
+rests on hashes: order is judged by stamps, byte by byte, or by names.
 """
 
+import secrets
 from typing import NamedTuple
 
 import numpy as np
@@ -16,14 +18,14 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
 
-BASE = np.uint64(0xCBF29CE484222325)
 PRIME = np.uint64(0x100000001B3)
 MIX_1 = np.uint64(0xFF51AFD7ED558CCD)
 MIX_2 = np.uint64(0xC4CEB9FE1A85EC53)
-SHIFT, HALF = np.uint64(33), np.uint64(32)
+SHIFT, HALF, LOW = np.uint64(33), np.uint64(32), np.uint64(2**32 - 1)
 BITS_8, BITS_16 = np.uint64(8), np.uint64(16)
 EVEN_BYTES, EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
 NOWHERE = np.int64(-1)
+LONG = 512  # bytes; few names are longer
 
 
 class Strings(NamedTuple):
@@ -35,6 +37,21 @@ class Strings(NamedTuple):
     """The eight bytes from every byte on, as a number, low byte first: a view, nothing is copied."""
 
 
+class Key(NamedTuple):
+    """What a hash depends on beside the name: secret, so nobody can write names that collide."""
+
+    words: Hashes
+    """Two random numbers for each place of a word."""
+    kept: np.uint64
+    """The bits of a hash that are kept."""
+
+
+def fresh_key(bits: int = 64) -> Key:
+    """Draw a key; with few bits kept most names collide, which is how tests see that nothing wrong follows."""
+    drawn = np.frombuffer(secrets.token_bytes(2 * LONG), np.uint64)
+    return Key(drawn, np.uint64((1 << bits) - 1))
+
+
 @kernel
 def mix(h: np.uint64) -> np.uint64:
     """Spread every bit over all bits."""
@@ -44,32 +61,46 @@ def mix(h: np.uint64) -> np.uint64:
 
 
 @kernel
-def absorb(h: np.uint64, word: np.uint64) -> np.uint64:
-    """Take eight bytes into a hash."""
-    h = (h ^ word) * MIX_1
-    return h ^ (h >> HALF)
+def absorb(word: np.uint64, key: np.uint64) -> np.uint64:
+    """Return what eight bytes add to a sum: the product of their halves, each shifted by its half of the key.
+
+    Sums of such products of different strings of one length agree for one key in 2^32 (Black et al., UMAC, 1999: NH),
+    whatever the strings are; two keys make that 2^64. A single product of word and constant, which was here before,
+    let names like `tenant000042` meet by the thousand.
+    """
+    return ((word + key) & LOW) * (((word >> HALF) + (key >> HALF)) & LOW)
 
 
 @kernel
-def hash_bytes(strings: Strings) -> Hashes:
-    """Hash each string: its length, eight bytes at a time, the last eight; a short one as one number."""
+def hash_bytes(strings: Strings, key: Key) -> Hashes:
+    """Hash each string: its length, eight bytes at a time, the last eight; a short one as one number.
+
+    Strings of more than LONG bytes are left at 0: `tables.hashes` sees to them.
+    """
     offsets, data, words = strings
-    found = np.empty(len(offsets) - 1, np.uint64)
+    found = np.zeros(len(offsets) - 1, np.uint64)
     for i in range(len(offsets) - 1):
         at, end = offsets[i], offsets[i + 1]
-        h = BASE ^ np.uint64(end - at) * PRIME
-        if end - at < 8:
-            short = np.uint64(0)
+        size = end - at
+        if size > LONG:
+            continue
+        one, other = np.uint64(size) * PRIME, np.uint64(0)
+        place = 0
+        if size < 8:
+            word = np.uint64(0)
             while at < end:
-                short = short << BITS_8 | np.uint64(data[at])
+                word = word << BITS_8 | np.uint64(data[at])
                 at += 1
-            h = absorb(h, short)
         else:
             while at + 8 < end:
-                h = absorb(h, words[at])
+                one += absorb(words[at], key.words[place])
+                other += absorb(words[at], key.words[place + 1])
                 at += 8
-            h = absorb(h, words[end - 8])
-        found[i] = mix(h)
+                place += 2
+            word = words[end - 8]
+        one += absorb(word, key.words[place])
+        other += absorb(word, key.words[place + 1])
+        found[i] = mix(mix(one) + other) & key.kept
     return found
 
 
@@ -106,22 +137,25 @@ def is_sorted(site: Ints, position: Longs, sites: int) -> bool:
 
 @kernel
 def fold_sets(
-    order: Longs, pair: Ints, pairs: int, header: Hashes, message: Hashes, seq: Longs, position: Longs, stamped: Hashes
+    order: Longs, pair: Ints, pairs: int, header: Hashes, message: Hashes, seq: Longs, position: Longs, told: Hashes
 ) -> tuple[Longs, Hashes, Hashes, Hashes, Longs, Longs, Longs, Longs, Longs]:
-    """Per (site, group and source): count, xor sums without and with stamps, numbers at both ends, fifo breaks."""
+    """Per (site, group and source): count, sums without and with what was told, numbers at both ends, fifo breaks.
+
+    Sums add up modulo 2^64: what is there twice counts twice, where xor would take it away.
+    """
     count, bad, at = np.zeros(pairs, np.int64), np.zeros(pairs, np.int64), np.full(pairs, NOWHERE, np.int64)
     x1, x2, xs = np.zeros(pairs, np.uint64), np.zeros(pairs, np.uint64), np.zeros(pairs, np.uint64)
     first, last, p0 = np.zeros(pairs, np.int64), np.zeros(pairs, np.int64), np.zeros(pairs, np.int64)
-    has_stamps = len(stamped) > 0
+    has_told = len(told) > 0
     for k in range(len(order)):
         i = order[k]
         p = pair[i]
         number = np.uint64(seq[i])
         h = mix(message[i] ^ (header[p] + number * MIX_1))
-        x1[p] ^= h
-        x2[p] ^= mix(message[i] + (header[p] ^ number * MIX_2))
-        if has_stamps:
-            xs[p] ^= mix(h ^ stamped[i])
+        x1[p] += h
+        x2[p] += mix(message[i] + (header[p] ^ number * MIX_2))
+        if has_told:
+            xs[p] += mix(h ^ told[i])
         if count[p] == 0:
             first[p] = seq[i]
             p0[p] = position[i]
@@ -138,7 +172,7 @@ def fold_sets(
 def fold_sites(
     order: Longs, site: Ints, sites: int, message: Hashes, position: Longs, epoch: Longs
 ) -> tuple[Longs, Longs, Longs, Hashes, Longs, Longs, Longs, Longs, Longs]:
-    """Per site: count, positions at both ends, the sequence's xor sum, epochs at both ends, decreases, repeats."""
+    """Per site: count, positions at both ends, the sequence's sum, epochs at both ends, decreases, repeats."""
     count, first, last = np.zeros(sites, np.int64), np.zeros(sites, np.int64), np.zeros(sites, np.int64)
     sequence = np.zeros(sites, np.uint64)
     epoch_0, epoch_1 = np.zeros(sites, np.int64), np.zeros(sites, np.int64)
@@ -159,7 +193,7 @@ def fold_sites(
         count[s] += 1
         last[s] = position[i]
         epoch_1[s] = epoch[i]
-        sequence[s] ^= mix(message[i] ^ (np.uint64(position[i]) * MIX_1 + MIX_2))
+        sequence[s] += mix(message[i] ^ (np.uint64(position[i]) * MIX_1 + MIX_2))
     return count, first, last, sequence, epoch_0, epoch_1, bad, at, repeated
 
 

@@ -6,24 +6,29 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ordercast.audit import tables
+from ordercast.audit.destinations import Destination
 from ordercast.audit.fold import fold_deliveries, fold_sends
+from ordercast.audit.kernels import Hashes, Key, fresh_key
 from ordercast.audit.merge import ShuffledError, check_order
 from ordercast.errors import InputError
+from ordercast.membership import check_group
 from ordercast.types import GroupId, SiteId
 
 SHARE_ROWS = 100_000
+SEQUENCE = ["site", "position", "msg_id"]
 
 
-def read_members(folder: str) -> dict[GroupId, list[SiteId]]:
-    """Read who is in which group."""
+def read_members(folder: str, *, texts: bool) -> dict[GroupId, list[SiteId]]:
+    """Read who is in which group; where logs write several groups as a text, no name has a `+`."""
     system, _ = tables.file_system(folder)
     found = tables.find(folder, "membership", tables.MEMBERSHIP, {})
     members: dict[GroupId, list[SiteId]] = {}
     for piece in found.pieces:
         for row in tables.read(system, piece, found.columns).to_pylist():
+            if texts:
+                check_group(f"{piece.path}: ", row["group"])
             members.setdefault(row["group"], []).append(row["site"])
     if not members:
         raise InputError(f"{folder}: membership/: no rows")
@@ -33,12 +38,15 @@ def read_members(folder: str) -> dict[GroupId, list[SiteId]]:
 class LocalSource:
     """Folds some files at a time; everything comes into memory only when rows have to be looked at."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, key: Key | None = None) -> None:
+        self._key = key or fresh_key()
         self._system, _ = tables.file_system(folder)
         self._found = tables.find(folder, "deliveries", tables.DELIVERIES, tables.OPTIONAL)
         sent = tables.find(folder, "sends", tables.SENDS, tables.CONTEXT)
-        self.members = read_members(folder)
-        self.stamped, self.context = self._found.stamped, "after" in sent.columns
+        self.members = read_members(folder, texts=texts(self._found, sent))
+        self.stamped, self.epochs = self._found.stamped, "epoch" in self._found.columns
+        self.context = "after" in sent.columns
+        tables.choose_loops(self._found.rows)
         self._sends = _joined(self._system, sent, sent.pieces)
 
     @cached_property
@@ -48,47 +56,60 @@ class LocalSource:
     def fold(self) -> tuple[Any, Any]:
         """Fold both tables; a site's rows that are spread over files in no order are brought together first."""
         shares = _shares(self._found.pieces)
-        folded = pa.concat_tables([fold_deliveries(_joined(self._system, self._found, share)) for share in shares])
+        folded = pa.concat_tables([self._fold(_joined(self._system, self._found, share)) for share in shares])
         try:
             check_order(folded)
         except ShuffledError:
-            folded = fold_deliveries(self._deliveries)
-        return folded, fold_sends(self._sends)
+            folded = self._fold(self._deliveries)
+        return folded, fold_sends(self._sends, self._key)
+
+    def _fold(self, table: Any) -> Any:
+        return fold_deliveries(table, self._key)
 
     def logs(self, sites: Iterable[SiteId]) -> Any:
         """Return all rows of these sites."""
-        return _among(self._deliveries, "site", sites)
+        return tables.among(self._deliveries, "site", sites)
 
-    def sends(self, groups: Iterable[GroupId] | None) -> Any:
-        """Return what was sent to these groups, or all."""
-        return self._sends if groups is None else _among(self._sends, "group", groups)
+    def sends(self, groups: Iterable[Destination] | None) -> Any:
+        """Return what was sent to these destinations, or all."""
+        return self._sends if groups is None else tables.among(self._sends, "group", groups)
+
+    def sends_named(self, ids: Iterable[str]) -> Any:
+        """Return the sends of these messages."""
+        return tables.among(self._sends, "msg_id", ids)
+
+    def sends_alike(self) -> tuple[Any, int]:
+        """Return the sends whose ids have the hash of another, and how many such hashes there are."""
+        hashed = tables.hashes(self._sends.column("msg_id"), self._key)
+        alike = repeated(hashed)
+        return self._sends.filter(pa.array(np.isin(hashed, alike))), len(alike)
 
     def sequences(self, sites: Iterable[SiteId]) -> Any:
-        """Return site, position and the hash of each message."""
-        return sequences(self.logs(sites))
+        """Return site, position and message of every delivery."""
+        return self.logs(sites).select(SEQUENCE)
 
 
-def sequences(table: Any) -> Any:
-    """Return site, position and the hash of each message."""
-    hashed = tables.hashes(table.column("msg_id")).view(np.int64)
-    site = table.column("site").cast(pa.string())
-    return pa.table([site, table.column("position"), pa.array(hashed)], names=["site", "position", "hash"])
+def texts(*found: tables.Table) -> bool:
+    """Whether some table writes the groups of a message as one text."""
+    return any(table.columns["group"] != tables.LISTS for table in found)
 
 
-def _among(table: Any, name: str, values: Iterable[str]) -> Any:
-    wanted = pa.array(sorted(values), pa.string())
-    kept = table.filter(pc.is_in(table.column(name).cast(pa.string()), value_set=wanted))
-    return kept.combine_chunks()
+def repeated(hashed: Hashes) -> Hashes:
+    """Return the hashes that are there more than once."""
+    hashed = np.sort(hashed)
+    return np.unique(hashed[1:][hashed[1:] == hashed[:-1]])
 
 
 def _shares(pieces: Sequence[tables.Piece]) -> Iterator[list[tables.Piece]]:
     """Deal out pieces so that small ones share a fold and large ones need not be joined."""
     share: list[tables.Piece] = []
+    rows = 0
     for piece in pieces:
         share.append(piece)
-        if sum(one.rows for one in share) >= SHARE_ROWS:
+        rows += piece.rows
+        if rows >= SHARE_ROWS:
             yield share
-            share = []
+            share, rows = [], 0
     if share:
         yield share
 

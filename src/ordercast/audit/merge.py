@@ -6,12 +6,15 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from ordercast.types import GroupId, SiteId
+from ordercast.audit.destinations import Destination
+from ordercast.types import SiteId
 
 Sums = tuple[int, int, int]
-"""Count and two xor sums: what a set of messages is known by."""
+"""Count and two sums modulo 2^64: what a set of messages is known by."""
+WRAP = 2**64 - 1
 
 
 class ShuffledError(Exception):
@@ -24,10 +27,12 @@ class Merged:
 
     rows: int = 0
     sites: dict[SiteId, tuple[int, int, int, int]] = field(default_factory=dict)
-    """Count, positions at both ends, the xor sum of the sequence."""
-    sets: dict[tuple[SiteId, GroupId], Sums] = field(default_factory=dict)
-    stamped: dict[tuple[SiteId, GroupId], int] = field(default_factory=dict)
-    classes: dict[GroupId, set[str]] = field(default_factory=dict)
+    """Count, positions at both ends, the sum of the sequence."""
+    sets: dict[tuple[SiteId, Destination], Sums] = field(default_factory=dict)
+    """What each site delivered of each destination."""
+    told: dict[tuple[SiteId, Destination], int] = field(default_factory=dict)
+    """The same with what was told of each message: stamp, class, epoch."""
+    classes: dict[Destination, set[str]] = field(default_factory=dict)
     fifo: set[SiteId] = field(default_factory=set)
     epochs: set[SiteId] = field(default_factory=set)
     stamps: set[SiteId] = field(default_factory=set)
@@ -38,7 +43,10 @@ def merge(folded: Any) -> Merged:
     """Merge folds of deliveries; raises ShuffledError when the pieces of a site overlap."""
     found = Merged()
     whole = _merge_sites(_of_kind(folded, "site", "site n x1 first last p0 p1 bad lie_at whole"), found)
-    _merge_sets(folded.filter(pc.equal(folded.column("kind"), "set")), found)
+    sets = folded.filter(pc.equal(folded.column("kind"), "set"))
+    _merge_sets(sets, found)
+    streams = folded.filter(pc.equal(folded.column("kind"), "stream"))
+    _merge_streams(pa.concat_tables([streams, sets.filter(pc.is_valid(sets.column("first")))]), found)
     runs = _of_kind(folded, "run", "site order_class p0 p1 bad lie s0 s1 prev")
     _merge_runs(runs, whole, found)
     for group, order_class in _of_kind(folded, "class", "group order_class"):
@@ -57,12 +65,23 @@ def _of_kind(folded: Any, kind: str, names: str) -> list[tuple[Any, ...]]:
     return list(zip(*(own.column(name).to_pylist() for name in names.split()), strict=True))
 
 
-def merge_sends(folded: Any) -> dict[GroupId, Sums]:
-    """Merge folds of sends, per group."""
-    found: dict[GroupId, Sums] = {}
-    for row in folded.select(["group", "n", "x1", "x2"]).to_pylist():
-        n, x1, x2 = found.get(row["group"], (0, 0, 0))
-        found[row["group"]] = (n + row["n"], x1 ^ row["x1"], x2 ^ row["x2"])
+@dataclass
+class MergedSends:
+    """What was sent, from above."""
+
+    sets: dict[Destination, Sums] = field(default_factory=dict)
+    newest: dict[SiteId, int] = field(default_factory=dict)
+    """The highest number of each source."""
+
+
+def merge_sends(folded: Any) -> MergedSends:
+    """Merge folds of sends, per destination."""
+    found = MergedSends()
+    names = ("group", "source", "n", "x1", "x2", "last")
+    for group, source, n, x1, x2, last in zip(*(folded.column(name).to_pylist() for name in names), strict=True):
+        count, one, other = found.sets.get(group, (0, 0, 0))
+        found.sets[group] = (count + n, (one + x1) & WRAP, (other + x2) & WRAP)
+        found.newest[source] = max(last, found.newest.get(source, last))
     return found
 
 
@@ -83,7 +102,7 @@ def _merge_sites(rows: list[tuple[Any, ...]], found: Merged) -> dict[SiteId, lis
                 found.epochs.add(site)
         sequence = count = 0
         for _, _, n, x1, _, _, bad, repeated, _ in own:
-            sequence ^= x1
+            sequence = (sequence + x1) & WRAP
             count += n
             if bad:
                 found.epochs.add(site)
@@ -95,27 +114,40 @@ def _merge_sites(rows: list[tuple[Any, ...]], found: Merged) -> dict[SiteId, lis
     return whole
 
 
-def _merge_sets(rows: Any, found: Merged) -> None:
-    """Sum up per site and group; there are sources times pieces of them, so whole columns at once."""
+def _ordered(rows: Any) -> tuple[dict[str, list[str]], dict[str, Any]]:
+    """Return rows as arrays, by site, group, source and place in the log; and the names that the numbers stand for."""
+    coded = {name: rows.column(name).combine_chunks().dictionary_encode() for name in ("site", "group", "source")}
+    found = {name: column.indices.to_numpy() for name, column in coded.items()}
+    order = np.lexsort((rows.column("p0").to_numpy(), found["source"], found["group"], found["site"]))
+    names = {name: column.dictionary.to_pylist() for name, column in coded.items()}
+    return names, {name: values[order] for name, values in found.items()} | {"order": order}
+
+
+def _merge_streams(rows: Any, found: Merged) -> None:
+    """Look where the numbers of a source fall, group by group; there are sources times pieces, so whole columns."""
     if not len(rows):
         return
-    coded = {name: rows.column(name).combine_chunks().dictionary_encode() for name in ("site", "group", "source")}
-    site, group, source = (column.indices.to_numpy() for column in coded.values())
-    order = np.lexsort((rows.column("p0").to_numpy(), source, group, site))  # pieces of one site in their order
-    site, group, source = site[order], group[order], source[order]
-    n, x1, x2, xs, first, last, bad = (
-        rows.column(name).to_numpy()[order] for name in ("n", "x1", "x2", "xs", "first", "last", "bad")
-    )
-    begins = np.concatenate([[True], (site[1:] != site[:-1]) | (group[1:] != group[:-1])])
-    at = np.flatnonzero(begins)
-    goes_on = np.concatenate([[False], source[1:] == source[:-1]]) & ~begins
-    falls = goes_on & (first < np.concatenate([first[:1], last[:-1]]))
-    names = {name: column.dictionary.to_pylist() for name, column in coded.items()}
-    found.fifo |= {names["site"][s] for s in np.unique(site[falls | (bad > 0)])}
-    sums = (np.add.reduceat(n, at), np.bitwise_xor.reduceat(x1, at), np.bitwise_xor.reduceat(x2, at))
+    names, key = _ordered(rows)
+    first, last, bad = (rows.column(name).to_numpy()[key["order"]] for name in ("first", "last", "bad"))
+    same = np.ones(len(first) - 1, np.bool_)
+    for name in ("site", "group", "source"):
+        same &= key[name][1:] == key[name][:-1]
+    falls = np.concatenate([[False], same & (first[1:] < last[:-1])])
+    found.fifo |= {names["site"][s] for s in np.unique(key["site"][falls | (bad > 0)])}
+
+
+def _merge_sets(rows: Any, found: Merged) -> None:
+    """Sum up per site and destination."""
+    if not len(rows):
+        return
+    names, key = _ordered(rows)
+    site, group = key["site"], key["group"]
+    n, x1, x2, xs = (rows.column(name).to_numpy()[key["order"]] for name in ("n", "x1", "x2", "xs"))
+    at = np.flatnonzero(np.concatenate([[True], (site[1:] != site[:-1]) | (group[1:] != group[:-1])]))
+    sums = [np.add.reduceat(values.view(np.uint64), at).tolist() for values in (n, x1, x2)]
     keys = [(names["site"][s], names["group"][g]) for s, g in zip(site[at], group[at], strict=True)]
-    found.sets = dict(zip(keys, zip(*(one.tolist() for one in sums), strict=True), strict=True))
-    found.stamped = dict(zip(keys, np.bitwise_xor.reduceat(xs, at).tolist(), strict=True))
+    found.sets = dict(zip(keys, zip(*sums, strict=True), strict=True))
+    found.told = dict(zip(keys, np.add.reduceat(xs.view(np.uint64), at).tolist(), strict=True))
 
 
 def _merge_runs(rows: list[tuple[Any, ...]], whole: dict[SiteId, list[tuple[int, int, bool]]], found: Merged) -> None:
@@ -132,7 +164,7 @@ def _merge_runs(rows: list[tuple[Any, ...]], whole: dict[SiteId, list[tuple[int,
             if before is None:  # in a later piece than the first: a previous stamp, and no previous delivery
                 if prev is not None and pieces[0][0] == 0 and p0 > pieces[0][1] and _no_gap(pieces, 0, p0):
                     found.stamps.add(site)
-            elif before >= s0 or (prev is not None and prev != before and _no_gap(pieces, since, p0)):
+            elif before >= s0 or (lie is not None and prev != before and _no_gap(pieces, since, p0)):
                 found.stamps.add(site)
             before, since = s1, p1
 

@@ -1,34 +1,41 @@
-"""Order without a certificate: the union of all logs, its cycles, and the shortest of them.
+"""Order without a certificate: the union of all logs, its cycles, the sites that disagree, and the shortest cycle.
 
 Sites with the same groups and the same sequence are judged once. Nothing is assumed of epochs: all edges are looked at.
+Messages are numbered by their names, never by hashes.
 """
 
-from collections.abc import Mapping
-from itertools import combinations, pairwise
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ordercast.audit import kernels
-from ordercast.audit.kernels import Hashes, Longs
+from ordercast.audit.destinations import Destination
+from ordercast.audit.kernels import Hashes, Ints, Longs
+from ordercast.audit.merge import Merged
+from ordercast.audit.rows import Finding, Row, Source, step, tuples
+from ordercast.audit.tables import among, numbered_logs
 from ordercast.types import SiteId
-from ordercast.verify.deliveries import Record, shortest_cycle
+from ordercast.verify.rings import shortest_ring
 
 Cycle = list[tuple[int, SiteId, int]]
-"""Steps: at this site, this message before that one; messages by their hash."""
-KNOT_AT_MOST = 20_000
-SITES_AT_MOST = 200
+"""Steps: at this site, this message before that one; messages by their number."""
+Pair = tuple[SiteId, SiteId, int, int]
+"""Two sites, and two messages that the first delivers in this order and the second in the other."""
+COMPARE_AT_MOST = 4_000_000_000  # places that are compared between pairs of sites
+TOLD_WHOLE, TOLD_ENDS = 10, 4  # steps of a cycle in words
 
 
 class Knots:
     """What is wrong with the order: the messages on cycles, and the sites that disagree in pairs."""
 
-    def __init__(self, logs: Mapping[SiteId, tuple[Longs, Hashes]]) -> None:
+    def __init__(self, logs: Mapping[SiteId, tuple[Longs, Hashes]], stands_for: Mapping[SiteId, int]) -> None:
         self.sites = sorted(logs)
+        self._stands_for = stands_for
         in_order = [hashes[np.argsort(positions, kind="stable")] for positions, hashes in (logs[s] for s in self.sites)]
         every = np.concatenate(in_order) if in_order else np.empty(0, np.uint64)
         self.messages, code = np.unique(every, return_inverse=True)
-        self._logs = []
+        self._logs: list[Ints] = []
         at = 0
         for log in in_order:
             own = code[at : at + len(log)].astype(np.int32)
@@ -40,59 +47,134 @@ class Knots:
         self.component = kernels.knots(ptr, joined, len(self.messages))
         self.count = int((self.component >= 0).sum())
 
-    def _restricted(self, only: int | None) -> dict[SiteId, list[int]]:
-        """Return the logs with nothing but messages of one knot, or of all."""
-        found = {}
+    def _restricted(self) -> tuple[list[SiteId], list[Ints]]:
+        """Return the sites that have two messages of one knot, and their logs without all that is on no cycle."""
+        sites, logs = [], []
         for site, log in zip(self.sites, self._logs, strict=True):
-            inside = self.component[log] == only if only is not None else self.component[log] >= 0
-            if inside.sum() > 1:
-                found[site] = log[inside].tolist()
-        return found
+            inside = log[self.component[log] >= 0]
+            if len(inside) > 1:
+                sites.append(site)
+                logs.append(inside)
+        return sites, logs
 
-    def shortest_cycle(self) -> Cycle:
-        """Return the shortest cycle of the smallest knot."""
-        sizes = np.bincount(self.component[self.component >= 0])
-        smallest = int(np.argmin(sizes))
-        logs = self._restricted(smallest)
-        among = set(np.flatnonzero(self.component == smallest).tolist())
-        if len(among) > KNOT_AT_MOST:
-            logs, among = _window(logs, among)
-        record = Record({}, {}, logs)  # type: ignore[arg-type]  # messages are numbers here
-        starts = sorted(among)[:50]
-        cycle: Any = min((shortest_cycle(record, start, among) for start in starts), key=len)  # type: ignore[arg-type]
-        return [(int(self.messages[a]), site, int(self.messages[b])) for a, site, b in cycle]
+    def shortest_cycle(self) -> tuple[Cycle, bool]:
+        """Return a shortest cycle, and whether it surely is one."""
+        sites, logs = self._restricted()
+        cycle, surely = shortest_ring({site: log.tolist() for site, log in zip(sites, logs, strict=True)})
+        return [(int(self.messages[a]), site, int(self.messages[b])) for a, site, b in cycle], surely
 
-    def disagreements(self) -> tuple[int, tuple[SiteId, SiteId, int, int] | None]:
-        """Count the pairs of sites that deliver some two messages in different orders; return the first such case."""
-        logs = self._restricted(None)
-        places = {site: {message: place for place, message in enumerate(log)} for site, log in logs.items()}
-        pairs, example = 0, None
-        for one, other in combinations(sorted(logs)[:SITES_AT_MOST], 2):
-            there = places[other]
-            common = [message for message in logs[one] if message in there]
-            at = np.array([there[message] for message in common])
-            wrong = np.flatnonzero(at[1:] < at[:-1])
-            if len(wrong):
-                pairs += 1
-                if example is None:
-                    first, then = common[wrong[0]], common[wrong[0] + 1]
-                    example = (one, other, int(self.messages[first]), int(self.messages[then]))
-        return pairs, example
+    def disagreements(self) -> tuple[int, Pair | None, bool]:
+        """Count the pairs of sites that deliver some two messages in different orders; with the first such case.
+
+        All sites are compared with one at a time, on whole arrays; also returns whether all could be.
+        """
+        sites, logs = _kinds(*self._restricted(), self._stands_for)
+        names = [name for name, _ in sites]
+        weight = np.array([many for _, many in sites], np.int64)
+        joined = np.concatenate(logs) if logs else np.empty(0, np.int32)
+        owner = np.repeat(np.arange(len(logs)), [len(log) for log in logs])
+        place = np.full(len(self.messages), -1, np.int32)
+        pairs, example, compared = 0, None, 0
+        for index, log in enumerate(logs):
+            compared += len(joined)
+            if compared > COMPARE_AT_MOST:
+                return pairs, example, False
+            begin = int(np.searchsorted(owner, index, side="right"))
+            place[log] = np.arange(len(log), dtype=np.int32)
+            there = np.flatnonzero(place[joined[begin:]] >= 0) + begin
+            mine, whose = place[joined[there]], owner[there]
+            wrong = np.flatnonzero((mine[1:] < mine[:-1]) & (whose[1:] == whose[:-1]))
+            place[log] = -1
+            if not len(wrong):
+                continue
+            pairs += int(weight[index]) * int(weight[np.unique(whose[wrong])].sum())
+            if example is None:
+                then, first = (int(self.messages[joined[there[at]]]) for at in (wrong[0], wrong[0] + 1))
+                example = (names[index], names[whose[wrong[0]]], first, then)
+        return pairs, example, True
 
 
-def _window(logs: dict[SiteId, list[int]], among: set[int]) -> tuple[dict[SiteId, list[int]], set[int]]:
-    """A knot of very many messages: look for a cycle among neighbours that some two sites deliver the other way."""
-    places = {site: {message: place for place, message in enumerate(log)} for site, log in logs.items()}
-    for one, other in combinations(sorted(logs), 2):
-        there = places[other]
-        common = [message for message in logs[one] if message in there]
-        for first, then in pairwise(common):
-            if there[first] > there[then]:
-                return {one: [first, then], other: [then, first]}, {first, then}
-    return logs, among
+def _kinds(
+    sites: Sequence[SiteId], logs: Sequence[Ints], stands_for: Mapping[SiteId, int]
+) -> tuple[list[tuple[SiteId, int]], list[Ints]]:
+    """Return one site for all that deliver the same of what matters, with how many these are."""
+    kinds: dict[bytes, tuple[SiteId, Ints]] = {}
+    many: dict[bytes, int] = {}
+    for site, log in zip(sites, logs, strict=True):
+        key = log.tobytes()
+        kinds.setdefault(key, (site, log))
+        many[key] = many.get(key, 0) + stands_for.get(site, 1)
+    return [(site, many[key]) for key, (site, _) in kinds.items()], [log for _, log in kinds.values()]
 
 
 def _first_of_each(log: Any) -> Any:
     """Drop repeats: a message is ordered by its first delivery."""
     found, first = np.unique(log, return_index=True)
     return log if len(found) == len(log) else log[np.sort(first)]
+
+
+def judge_order(source: Source, merged: Merged, total: Finding, acyclic: Finding, *, collide: bool) -> list[str]:
+    """Judge all edges; returns what is to be noted."""
+    knots, names = _knots(source, merged, collide=collide)
+    if not knots.count:
+        return []
+    pairs, pair, compared = knots.disagreements()
+    surely = True
+    cycle: Cycle
+    if pair is not None:
+        one, other, first, then = pair
+        cycle = [(first, one, then), (then, other, first)]
+    else:
+        cycle, surely = knots.shortest_cycle()
+    at = _first_deliveries(source, {site for _, site, _ in cycle}, {names[a] for a, _, _ in cycle})
+    steps = [(at[site, names[a]], at[site, names[b]]) for a, site, b in cycle]
+    facts: dict[str, Any] = {"steps": [step(a.site, a.msg_id, b.msg_id) for a, b in steps]}
+    shown = [row.shown() for step in steps for row in step]
+    acyclic.add(_told(steps), "cycle", shown, many=knots.count, **facts)
+    if pair is not None:
+        (a, b), (c, _) = steps
+        says = f"{a.site} delivers {a.msg_id} before {b.msg_id}, {c.site} the other way round"
+        total.add(says, "cycle", shown, many=pairs, **facts)
+    notes = [] if surely else ["the cycle shown may not be the shortest: there are too many to try them all"]
+    if not compared:
+        total.ok = total.ok and None
+        notes.append("total order: there are too many sites on cycles to compare them all")
+    return notes
+
+
+def _told(steps: Sequence[tuple[Row, Row]]) -> str:
+    """Say a cycle: all of it, or that it is a long one and how it begins and ends."""
+    words = [f"{a.site} delivers {a.msg_id} before {b.msg_id}" for a, b in steps]
+    if len(words) <= TOLD_WHOLE:
+        return "; ".join(words)
+    left_out = f"and so on through {len(words) - 2 * TOLD_ENDS:,} more"
+    ring = f"a ring of {len(words):,} messages, each before the next and the last before the first"
+    return f"{ring}: {'; '.join([*words[:TOLD_ENDS], left_out, *words[-TOLD_ENDS:]])}"
+
+
+def _knots(source: Source, merged: Merged, *, collide: bool) -> tuple[Knots, list[str]]:
+    """Search among one site of each kind: same groups, same sequence; also returns what messages are called.
+
+    Where hashes of names collide, equal sums do not say that sequences are the same, and every site is a kind.
+    """
+    groups_of: dict[SiteId, set[Destination]] = {}
+    for site, group in merged.sets:
+        groups_of.setdefault(site, set()).add(group)
+    kinds: dict[Any, SiteId] = {}
+    many: dict[SiteId, int] = {}
+    for site in sorted(merged.sites):
+        kind = site if collide else (frozenset(groups_of[site]), merged.sites[site])
+        first = kinds.setdefault(kind, site)
+        many[first] = many.get(first, 0) + 1
+    logs, names = numbered_logs(source.sequences(kinds.values()))
+    return Knots(logs, many), names
+
+
+def _first_deliveries(source: Source, sites: set[SiteId], named: set[str]) -> dict[tuple[SiteId, str], Row]:
+    """Return the first delivery of each of these messages at each of these sites."""
+    found: dict[tuple[SiteId, str], Row] = {}
+    for made in tuples(Row, among(source.logs(sites), "msg_id", named), {"epoch": 0}):
+        kept = found.setdefault((made.site, made.msg_id), made)
+        if made.position < kept.position:
+            found[made.site, made.msg_id] = made
+    return found

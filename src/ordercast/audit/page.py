@@ -5,17 +5,18 @@ from pathlib import Path
 from ordercast.audit.verdict import Verdict
 from ordercast.pages import Page
 
+ROWS_AT_MOST = 20
 MEANING = {
-    "creation": "only what was sent is delivered, as it was sent, and only to members",
+    "creation": "only what was sent is delivered, as it was sent, and only to members; an id names one message",
     "duplicate": "no site delivers a message twice",
     "completeness": "every member delivers everything",
-    "fifo": "one source, one group: in the order sent",
+    "fifo": "one source, one group (alone or among several): in the order sent",
     "total": "any two sites agree on the order of what both deliver",
     "acyclic": "one serial order of all messages exists",
-    "epochs": "epochs never decrease along a log",
-    "classes": "groups that must be ordered together are in one class",
+    "epochs": "epochs never decrease along a log, and a message has one epoch everywhere",
+    "classes": "groups that must be ordered together, and the unions that messages are sent to, are in one class",
     "stamps": "stamps grow along every log, class by class, and a message has one stamp everywhere",
-    "causal": "what happened before a message was sent is delivered before it",
+    "causal": "what happened before a message was sent is delivered before it, where both are delivered",
 }
 
 
@@ -30,7 +31,9 @@ def add_verdict(page: Page, verdict: Verdict) -> None:
         page.say(f"{name}: {found.example['says']}", "bad")
         shown = [tuple("" if row[key] is None else row[key] for key in row) for row in found.example["deliveries"]]
         if shown:
-            page.table(("site", "position", "message", "group"), shown)
+            page.table(("site", "position", "message", "group"), shown[:ROWS_AT_MOST])
+        if len(shown) > ROWS_AT_MOST:
+            page.say(f"and {len(shown) - ROWS_AT_MOST:,} more rows: see --json", "dim")
     for note in verdict.notes:
         page.say(note, "dim")
 
@@ -38,7 +41,7 @@ def add_verdict(page: Page, verdict: Verdict) -> None:
 def write_page(verdict: Verdict, run: str, path: Path) -> None:
     """Write the page of one audit."""
     page = Page(f"Audit of {run}")
-    word = "holds" if verdict.ok else "does not hold"
-    page.say(f"{verdict.deliveries:,} deliveries: level {verdict.level} {word}.", "good" if verdict.ok else "bad")
+    says = f"{verdict.deliveries:,} deliveries: level {verdict.level} {verdict.outcome}."
+    page.say(says, "good" if verdict.ok else "bad")
     add_verdict(page, verdict)
     page.write(path)

@@ -7,17 +7,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordercast.audit.kernels import (
-    BASE,
     BITS_8,
     HALF,
+    LONG,
+    LOW,
     MIX_1,
     MIX_2,
     NOWHERE,
     PRIME,
     SHIFT,
-    Bytes,
     Hashes,
     Ints,
+    Key,
     Longs,
     Strings,
 )
@@ -30,30 +31,34 @@ def mix(h: Hashes) -> Hashes:
     return h ^ (h >> SHIFT)
 
 
-def absorb(h: Hashes, word: Hashes) -> Hashes:
-    """Take eight bytes into each hash."""
-    h = (h ^ word) * MIX_1
-    return h ^ (h >> HALF)
+def absorb(word: Hashes, key: np.uint64 | Hashes) -> Hashes:
+    """Return what eight bytes add to each sum."""
+    return ((word + key) & LOW) * (((word >> HALF) + (key >> HALF)) & LOW)
 
 
-def hash_bytes(strings: Strings) -> Hashes:
+def hash_bytes(strings: Strings, key: Key) -> Hashes:
     """Hash each string: its length, eight bytes at a time, the last eight; a short one as one number."""
     offsets, data, words = strings
     begin, end, size = offsets[:-1], offsets[1:], np.diff(offsets)
-    h = BASE ^ size.astype(np.uint64) * PRIME
-    long, rest = np.flatnonzero(size >= 8), np.flatnonzero(size < 8)
-    longer = long
-    for at in range(0, int(size.max(initial=0)) - 8, 8):
+    one, other = size.astype(np.uint64) * PRIME, np.zeros(len(size), np.uint64)
+    word = np.zeros(len(size), np.uint64)
+    long = longer = np.flatnonzero((size >= 8) & (size <= LONG))
+    word[long] = words[end[long] - 8]
+    for at in range(0, int(size[long].max(initial=0)) - 8, 8):
         longer = longer[size[longer] > at + 8]
-        h[longer] = absorb(h[longer], words[begin[longer] + at])
-    h[long] = absorb(h[long], words[end[long] - 8])
-    short = np.zeros(len(h), np.uint64)
-    more = rest
+        here = words[begin[longer] + at]
+        one[longer] += absorb(here, key.words[at // 4])
+        other[longer] += absorb(here, key.words[at // 4 + 1])
+    more = np.flatnonzero(size < 8)
     for at in range(7):
         more = more[size[more] > at]
-        short[more] = short[more] << BITS_8 | data[begin[more] + at]
-    h[rest] = absorb(h[rest], short[rest])
-    return mix(h)
+        word[more] = word[more] << BITS_8 | data[begin[more] + at]
+    last = np.clip((size - 1) // 8, 0, LONG // 8 - 1) * 2  # the place of the last word
+    one += absorb(word, key.words[last])
+    other += absorb(word, key.words[last + 1])
+    found = mix(mix(one) + other) & key.kept
+    found[size > LONG] = 0
+    return found
 
 
 def dense(one: Ints, ones: int, other: Ints, others: int) -> tuple[Ints, Ints, Ints]:
@@ -83,9 +88,9 @@ def _segments(order: Longs, key: Ints, keys: int) -> tuple[Longs, Longs, Longs, 
     return rows, begin, count, follows
 
 
-def _xor(values: Hashes, begin: Longs, count: Longs) -> Hashes:
+def _sum(values: Hashes, begin: Longs, count: Longs) -> Hashes:
     found = np.zeros(len(begin), np.uint64)
-    found[count > 0] = np.bitwise_xor.reduceat(values, begin[count > 0]) if len(values) else 0
+    found[count > 0] = np.add.reduceat(values, begin[count > 0]) if len(values) else 0
     return found
 
 
@@ -105,29 +110,29 @@ def _ends(values: Longs, begin: Longs, count: Longs, default: int) -> tuple[Long
 
 
 def fold_sets(
-    order: Longs, pair: Ints, pairs: int, header: Hashes, message: Hashes, seq: Longs, position: Longs, stamped: Hashes
+    order: Longs, pair: Ints, pairs: int, header: Hashes, message: Hashes, seq: Longs, position: Longs, told: Hashes
 ) -> tuple[Longs, Hashes, Hashes, Hashes, Longs, Longs, Longs, Longs, Longs]:
-    """Per (site, group and source): count, xor sums without and with stamps, numbers at both ends, fifo breaks."""
+    """Per (site, group and source): count, sums without and with what was told, numbers at both ends, fifo breaks."""
     rows, begin, count, follows = _segments(order, pair, pairs)
     numbers, heads = seq.astype(np.uint64), header[pair]
     h = mix(message ^ (heads + numbers * MIX_1))[rows]
     h2 = mix(message + (heads ^ numbers * MIX_2))[rows]
-    xs = _xor(mix(h ^ stamped[rows]), begin, count) if len(stamped) else np.zeros(pairs, np.uint64)
+    xs = _sum(mix(h ^ told[rows]), begin, count) if len(told) else np.zeros(pairs, np.uint64)
     number = seq[rows]
     wrong = follows & np.concatenate([[False], number[1:] < number[:-1]])
     bad, at = _tally(wrong, pair[rows], pairs, position[rows])
     first, last = _ends(number, begin, count, 0)
     p0, _ = _ends(position[rows], begin, count, 0)
-    return count, _xor(h, begin, count), _xor(h2, begin, count), xs, first, last, bad, at, p0
+    return count, _sum(h, begin, count), _sum(h2, begin, count), xs, first, last, bad, at, p0
 
 
 def fold_sites(
     order: Longs, site: Ints, sites: int, message: Hashes, position: Longs, epoch: Longs
 ) -> tuple[Longs, Longs, Longs, Hashes, Longs, Longs, Longs, Longs, Longs]:
-    """Per site: count, positions at both ends, the sequence's xor sum, epochs at both ends, decreases, repeats."""
+    """Per site: count, positions at both ends, the sequence's sum, epochs at both ends, decreases, repeats."""
     rows, begin, count, follows = _segments(order, site, sites)
     at_row, of_epoch = position[rows], epoch[rows]
-    sequence = _xor(mix(message[rows] ^ (at_row.astype(np.uint64) * MIX_1 + MIX_2)), begin, count)
+    sequence = _sum(mix(message[rows] ^ (at_row.astype(np.uint64) * MIX_1 + MIX_2)), begin, count)
     falls = follows & np.concatenate([[False], of_epoch[1:] < of_epoch[:-1]])
     same = follows & np.concatenate([[False], at_row[1:] == at_row[:-1]])
     bad, at = _tally(falls, site[rows], sites, at_row)
@@ -155,30 +160,39 @@ def fold_runs(
     whole_since[by_site] = at[np.maximum.accumulate(np.where(begins, np.arange(len(at)), 0))]
     rows, begin, count, follows = _segments(order, pair, pairs)
     first, last = _ends(rows, begin, count, -1)
-    wide = int(max(np.diff(stamps.offsets).max(initial=0), np.diff(prevs.offsets).max(initial=0)))
-    given = _keys(stamps.offsets, stamps.data, wide)[rows]
     where = position[rows]
     apart = follows & np.concatenate([[False], where[1:] != where[:-1]])
-    bad, bad_at = _tally(apart & np.concatenate([[False], given[1:] <= given[:-1]]), pair[rows], pairs, where)
+    falls = np.concatenate([[False], compare(stamps, rows[:-1], stamps, rows[1:]) >= 0])
+    bad, bad_at = _tally(apart & falls, pair[rows], pairs, where)
     if not len(no_prev):
         return first, last, bad, bad_at, np.zeros(pairs, np.int64), np.full(pairs, NOWHERE, np.int64)
-    claimed, none = _keys(prevs.offsets, prevs.data, wide)[rows], no_prev[rows]
-    other = np.concatenate([[True], claimed[1:] != given[:-1]])
+    none = no_prev[rows]
+    other = np.concatenate([[True], compare(stamps, rows[:-1], prevs, rows[1:]) != 0])
     known = np.concatenate([[False], where[:-1] >= whole_since[rows][1:]])
     lies = (apart & known & (none | other)) | (~follows & (whole_since[rows] == 0) & ~none)
     return first, last, bad, bad_at, *_tally(lies, pair[rows], pairs, where)
 
 
-def _keys(offsets: Ints | Longs, data: Bytes, wide: int) -> NDArray[np.bytes_]:
-    """Return byte strings of one width that compare like those they are made of: padded, then the length."""
-    begin, size = offsets[:-1], np.diff(offsets)
-    key = np.zeros((len(begin), wide + 4), np.uint8)
-    if len(begin) and bool((size == wide).all()):
-        key[:, :wide] = data[begin[0] : begin[0] + wide * len(begin)].reshape(-1, wide)
-    else:
-        longer = np.arange(len(begin))
-        for at in range(wide):
-            longer = longer[size[longer] > at]
-            key[longer, at] = data[begin[longer] + at]
-    key[:, wide:] = size.astype(">u4").view(np.uint8).reshape(-1, 4)
-    return key.view(f"S{wide + 4}").ravel()
+def compare(ones: Strings, a: Longs, others: Strings, b: Longs) -> Longs:
+    """Compare strings in pairs, byte by byte: -1, 0 or 1 for each; only as far as they are equal."""
+    start_a, start_b = ones.offsets[a].astype(np.int64), others.offsets[b].astype(np.int64)
+    size_a, size_b = ones.offsets[a + 1] - start_a, others.offsets[b + 1] - start_b
+    found, shared = np.sign(size_a - size_b), np.minimum(size_a, size_b)
+    left = np.flatnonzero((shared >= 8) & (shared <= LONG))
+    for at in range(0, int(shared[left].max(initial=0)), 8):
+        left = left[shared[left] > at]
+        step = np.minimum(at, shared[left] - 8)  # the last eight bytes, of which some are known to be equal
+        x, y = ones.words[start_a[left] + step].byteswap(), others.words[start_b[left] + step].byteswap()
+        found[left[x != y]] = np.where(x < y, -1, 1)[x != y]
+        left = left[x == y]
+    left = np.flatnonzero(shared < 8)
+    for at in range(7):
+        left = left[shared[left] > at]
+        x, y = ones.data[start_a[left] + at], others.data[start_b[left] + at]
+        found[left[x != y]] = np.where(x < y, -1, 1)[x != y]
+        left = left[x == y]
+    for i in np.flatnonzero(shared > LONG).tolist():  # so long that each is worth a call of its own
+        one = ones.data[start_a[i] : start_a[i] + size_a[i]].tobytes()
+        other = others.data[start_b[i] : start_b[i] + size_b[i]].tobytes()
+        found[i] = (one > other) - (one < other)
+    return found

@@ -5,11 +5,13 @@ small numbers; messages and stamps stay bytes laid end to end.
 """
 
 import ctypes
+import hashlib
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,17 +19,18 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from ordercast.audit import kernels, plain
-from ordercast.audit.kernels import Hashes, Ints, Strings
+from ordercast.audit import destinations, files, kernels, plain
+from ordercast.audit.kernels import LONG, Hashes, Ints, Key, Longs, Strings
 from ordercast.errors import InputError
 
 PIECE_ROWS = 500_000  # joining row groups costs a copy; a piece, a few milliseconds
 PLAIN_ROWS = 1_000_000  # up to here arrays are as good as compiled loops, which take a second to load
 TEXT, WHOLE, BINARY, NUMBER = "string", "whole number", "binary", "number"
 MANY = "strings, few of them the same"
-DELIVERIES = {"site": TEXT, "position": WHOLE, "msg_id": TEXT, "group": TEXT, "source": TEXT, "source_seq": WHOLE}
+GROUPS, LISTS = "string or list of strings", "list of strings"
+DELIVERIES = {"site": TEXT, "position": WHOLE, "msg_id": TEXT, "group": GROUPS, "source": TEXT, "source_seq": WHOLE}
 OPTIONAL = {"epoch": WHOLE, "order_class": TEXT, "stamp": BINARY, "prev_stamp": BINARY}
-SENDS = {"msg_id": TEXT, "group": TEXT, "source": TEXT, "source_seq": WHOLE}
+SENDS = {"msg_id": TEXT, "group": GROUPS, "source": TEXT, "source_seq": WHOLE}
 CONTEXT = {"after": WHOLE}
 MEMBERSHIP = {"site": TEXT, "group": TEXT}
 NAMES = ("site", "group", "source", "order_class")
@@ -97,16 +100,16 @@ def find(
     system, root = file_system(folder)
     where = f"{root.rstrip('/')}/{name}".rstrip("/") or "/"
     try:
-        listed = system.get_file_info(pafs.FileSelector(where, recursive=True))
+        listed = system.get_file_info(pafs.FileSelector(where, recursive=only is None))
     except (pa.ArrowException, OSError):
         raise InputError(
             f"{folder}: no folder {name}/ of Parquet files" if name else f"{folder}: no such folder"
         ) from None
-    paths = sorted(
-        f.path for f in listed if f.type == pafs.FileType.File and f.path.endswith((".parquet", ".pq")) and f.size
-    )
+    there = sorted(f.path for f in listed if f.type == pafs.FileType.File and f.size)
     if only is not None:
-        paths = [path for path in paths if path.rsplit("/", 1)[-1] == only]
+        paths = [path for path in there if path.rsplit("/", 1)[-1] == only]
+    else:
+        paths = [path for path in there if files.is_data(path, where)]
     if not paths:
         raise InputError(f"{folder}: no Parquet file in {name}/" if name else f"{folder}: no Parquet file")
     kinds: dict[str, tuple[str, str]] = {}
@@ -119,9 +122,10 @@ def find(
                 schema, meta = head.schema_arrow, head.metadata
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path}: not readable as Parquet: {str(error).splitlines()[0]}") from None
-        here = _columns(path, schema, required, optional)
+        here = _columns(path, where, schema, required, optional)
         for column in here:
-            kind = _kind(schema.field(column).type)
+            in_folder = WHOLE if here[column] == WHOLE else TEXT
+            kind = _kind(schema.field(column).type) if column in schema.names else in_folder
             seen = kinds.setdefault(column, (kind, path))
             if seen[0] != kind:
                 raise InputError(f"{path}: column {column!r} holds {kind}, but {seen[0]} in {seen[1]}")
@@ -134,19 +138,26 @@ def find(
     return Table(name, columns, pieces)
 
 
-def _columns(path: str, schema: Any, required: Mapping[str, str], optional: Mapping[str, str]) -> dict[str, str]:
+def _columns(
+    path: str, root: str, schema: Any, required: Mapping[str, str], optional: Mapping[str, str]
+) -> dict[str, str]:
     found = {}
+    given = files.in_folders(path.removeprefix(root))
     for column, kind in (*required.items(), *optional.items()):
         if schema.names.count(column) > 1:
             raise InputError(f"{path}: column {column!r} is there twice")
         if column not in schema.names:
-            if column in required:
+            if column in given and kind != BINARY:
+                found[column] = kind
+            elif column in required:
                 there = ", ".join(schema.names)[:200] or "none"
                 raise InputError(f"{path}: column {column!r} is missing (columns: {there})")
             continue
-        if _kind(schema.field(column).type) != kind:
+        there = _kind(schema.field(column).type)
+        taken = {TEXT: (TEXT, WHOLE), GROUPS: (TEXT, WHOLE, LISTS)}.get(kind, (kind,))
+        if there not in taken:
             raise InputError(f"{path}: column {column!r} holds {schema.field(column).type}, not a {kind}")
-        found[column] = kind
+        found[column] = LISTS if there == LISTS else kind
     return found
 
 
@@ -159,6 +170,10 @@ def _kind(kind: Any) -> str:
         return WHOLE
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return BINARY
+    if pa.types.is_binary_view(kind):
+        return BINARY
+    if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _kind(kind.value_type) == TEXT:
+        return LISTS
     return NUMBER if pa.types.is_floating(kind) else str(kind)
 
 
@@ -174,27 +189,34 @@ def _pieces(path: str, meta: Any) -> Iterator[Piece]:
 
 
 def read(system: Any, piece: Piece, columns: Mapping[str, str], *, threads: bool = False) -> Any:
-    """Read a piece as an Arrow table: names as dictionaries; nulls and negative positions are refused by row."""
-    names = [column for column, kind in columns.items() if column in NAMES and kind != MANY]
+    """Read a piece as an Arrow table: names as dictionaries; what cannot be taken is refused by row."""
+    given = files.in_folders(piece.path)
+    names = [c for c, kind in columns.items() if c in NAMES and kind not in (MANY, LISTS) and c not in given]
     try:
         with system.open_input_file(piece.path) as file:
             source = pq.ParquetFile(file, read_dictionary=names)
             groups = list(range(piece.first, piece.first + piece.many))
-            table = source.read_row_groups(groups, columns=list(columns), use_threads=threads).select(list(columns))
+            there = set(source.schema_arrow.names)  # worked out anew each time it is asked for
+            stored = [column for column in columns if column in there]
+            table = source.read_row_groups(groups, columns=stored, use_threads=threads)
+            first = 1 + sum(source.metadata.row_group(group).num_rows for group in range(piece.first))
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{piece.path}: not readable as Parquet: {str(error).splitlines()[0]}") from None
-    for name, column in zip(columns, table.columns, strict=True):
-        if column.null_count and name not in MAY_BE_NULL:
-            import pyarrow.compute as pc
-
-            row = pc.index(pc.is_null(column), True).as_py() + 1
-            raise InputError(f"{piece.path}: row {row}: {name} is null")
-    if "position" in columns and len(table):
-        positions = table.column("position").to_numpy()
+    found = {}
+    for name, kind in columns.items():
+        if name not in stored:
+            found[name] = files.folder_column(piece.path, name, piece.rows, whole=kind == WHOLE)
+            continue
+        text, null = kind in (TEXT, MANY, GROUPS), name in MAY_BE_NULL
+        found[name] = files.checked(piece.path, name, table.column(name), first=first, text=text, may_be_null=null)
+        if kind == LISTS:
+            files.check_lists(piece.path, name, found[name], first=first)
+    if "position" in columns and piece.rows:
+        positions = found["position"].to_numpy()
         if int(positions.min()) < 0:
-            row = int(np.argmax(positions < 0)) + 1
+            row = first + int(np.argmax(positions < 0))
             raise InputError(f"{piece.path}: row {row}: position {positions.min()} is negative")
-    return table
+    return pa.table(found)
 
 
 def tidy(table: Any, columns: Mapping[str, str]) -> Any:
@@ -203,6 +225,10 @@ def tidy(table: Any, columns: Mapping[str, str]) -> Any:
 
 
 def _tidied(column: Any, name: str, kind: str) -> Any:
+    if kind == LISTS:
+        return destinations.of_lists(one(column))
+    if kind == GROUPS:
+        return destinations.of_texts(_tidied(column, name, TEXT))
     if name in NAMES and kind != MANY:
         if not pa.types.is_dictionary(column.type):
             column = column.cast(pa.string()).dictionary_encode()
@@ -242,6 +268,51 @@ def listed(column: Any) -> list[Any]:
     return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
 
 
+def among(table: Any, name: str, values: Iterable[str]) -> Any:
+    """Return the rows whose name is one of these."""
+    import pyarrow.compute as pc
+
+    wanted = pa.array(sorted(values), pa.string())
+    column = one(table.column(name))
+    if pa.types.is_dictionary(column.type):
+        known = pc.is_in(column.dictionary.cast(pa.string()), value_set=wanted).to_numpy(zero_copy_only=False)
+        return table.filter(pa.array(known[column.indices.to_numpy(zero_copy_only=False)]))
+    return table.filter(pc.is_in(column, value_set=wanted.cast(column.type)))
+
+
+def numbered_logs(table: Any) -> tuple[dict[str, tuple[Longs, Hashes]], list[str]]:
+    """Return positions and messages of each site, and what the messages are called.
+
+    A message is a number given to its name, which Arrow tells from others byte by byte. Numbers are given site by site
+    in the order of positions, so they are the same wherever the rows come from.
+    """
+    at_site, sites = codes(table, "site")
+    rank = np.argsort(np.argsort(np.array(sites, np.object_)))
+    position = table.column("position").to_numpy()
+    message = one(table.column("msg_id"))
+    order = np.lexsort((position, rank[at_site]))
+    same = (at_site[order][1:] == at_site[order][:-1]) & (position[order][1:] == position[order][:-1])
+    if bool(same.any()):  # two messages at one place: by name, whichever came first
+        order = np.lexsort((_ranks(message), position, rank[at_site]))
+    coded = message.take(pa.array(order)).dictionary_encode()
+    number = coded.indices.to_numpy().astype(np.uint64)
+    at_site, position = at_site[order], position[order]
+    cuts = [0, *(np.flatnonzero(at_site[1:] != at_site[:-1]) + 1).tolist(), len(at_site)]
+    logs = {sites[at_site[b]]: (position[b:e], number[b:e]) for b, e in pairwise(cuts) if e > b}
+    return logs, coded.dictionary.to_pylist()
+
+
+def _ranks(names: Any) -> Longs:
+    """Return the place of every name among all, in order."""
+    import pyarrow.compute as pc
+
+    coded = names.dictionary_encode()
+    rank = np.empty(len(coded.dictionary), np.int64)
+    rank[pc.sort_indices(coded.dictionary).to_numpy()] = np.arange(len(rank))
+    found: Longs = rank[coded.indices.to_numpy()]
+    return found
+
+
 def laid_out(column: Any) -> Strings:
     """Return a column of strings as arrays; a null is empty."""
     column = one(column)
@@ -263,13 +334,31 @@ def plainly(rows: int) -> bool:
     return rows <= PLAIN_ROWS or importlib.util.find_spec("numba") is None
 
 
-def hashes(column: Any) -> Hashes:
-    """Hash every string of a column."""
+def load_compiler() -> None:
+    """Load the compiler if there is one: from then on the compiled loops are taken."""
+    with suppress(ImportError):
+        import numba  # noqa: F401
+
+
+def choose_loops(rows: int) -> None:
+    """Load the compiler when a log of so many rows is worth it: by the whole, for its pieces never are."""
+    if not plainly(rows):
+        load_compiler()
+
+
+def hashes(column: Any, key: Key) -> Hashes:
+    """Hash every string of a column; one that is very long by a library, or it would hold up all others."""
     loops: Any = plain if plainly(len(column)) else kernels
-    found: Hashes = loops.hash_bytes(laid_out(column))
+    strings = laid_out(column)
+    found: Hashes = loops.hash_bytes(strings, key)
+    secret = key.words[:8].tobytes()
+    for row in np.flatnonzero(np.diff(strings.offsets) > LONG).tolist():
+        text = strings.data[strings.offsets[row] : strings.offsets[row + 1]]
+        digest = hashlib.blake2b(text.data, digest_size=8, key=secret).digest()
+        found[row] = np.uint64(int.from_bytes(digest, "little")) & key.kept
     return found
 
 
-def hashes_of(names: Sequence[str]) -> Hashes:
+def hashes_of(names: Sequence[str], key: Key) -> Hashes:
     """Hash names."""
-    return hashes(pa.array(names, pa.string()))
+    return hashes(pa.array(names, pa.string()), key)

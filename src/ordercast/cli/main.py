@@ -11,9 +11,10 @@ from ordercast.cli.audit import audit
 from ordercast.cli.demo import demo
 from ordercast.cli.experiment import experiment
 from ordercast.cli.judge import judge
-from ordercast.cli.live import bench, certs, explain, group, send, site, status, tail, up
+from ordercast.cli.live import bench, certs, group, site, up
 from ordercast.cli.plan import plan
 from ordercast.cli.simulate import explore, simulate
+from ordercast.cli.talk import explain, send, status, tail
 from ordercast.errors import InputError, OrdercastError
 
 app = App(

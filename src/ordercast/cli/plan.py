@@ -47,7 +47,6 @@ def plan(
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     picture: Path | None = None,
     out: str | None = None,
-    verify: Annotated[bool, Flag] = False,
     master: str | None = None,
     conf: list[str] | None = None,
 ) -> int:
@@ -62,7 +61,7 @@ def plan(
         that Spark and Arrow read) with columns site and group.
     planner
         greedy (GS88), elimination (greedy, near-linear), metagroup (MGT), central, or best (our search). By default
-        best, and elimination on Spark.
+        best for up to 20,000 memberships; above, and on Spark, elimination, or central where its trees get too deep.
     level
         What is promised: total (two sites agree on what both get) or acyclic (one serial order exists).
     classes
@@ -88,8 +87,6 @@ def plan(
         Draw the plan to this .svg, .png or .pdf file.
     out
         On Spark: write the tables routes/, groups/ and cost/ to this folder.
-    verify
-        On Spark: check the meta-groups against the rows, exactly.
     master
         Plan on Spark: local[*], or the address of a cluster. Tables of more than 20 million rows are planned there
         anyway.
@@ -108,7 +105,7 @@ def plan(
     if on_spark and (weights is not None or compare or picture is not None or union):
         raise InputError("--weights, --union, --compare and --picture are for plans in process, not on Spark")
     request = Request(
-        planner=planner or (Planner.ELIMINATION if on_spark else Planner.BEST),
+        planner=planner or _default_planner(members, level, classes),
         level=level,
         classes=classes,
         objective=objective,
@@ -118,7 +115,7 @@ def plan(
         seed=seed,
     )
     if members is None:
-        return _plan_on_spark(membership, request, out, verify, master, conf or [], as_json)
+        return _plan_on_spark(membership, request, out, master, conf or [], as_json)
     if compare:
         return _compare(members, request, as_json)
     with progress_bar("searching", request) as progress:
@@ -129,10 +126,17 @@ def plan(
 
         draw_plan(made.plan, picture)
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(_as_json(made, request, trade)), indent=1).decode())
+        print(msgspec.json.format(_as_json(made, request, trade), indent=1).decode())
     else:
         _show(made, request, trade, picture)
     return 0
+
+
+def _default_planner(members: Membership | None, level: Level, classes: ClassRule | None) -> Planner:
+    """By size; on Spark always the same."""
+    from ordercast.planning.planners import default_planner
+
+    return Planner.ELIMINATION if members is None else default_planner(members, level, classes)
 
 
 def _is_large(path: str) -> bool:
@@ -143,15 +147,18 @@ def _is_large(path: str) -> bool:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from ordercast.audit.files import is_data
+
     try:
-        files = sorted(place.rglob("*.parquet")) if place.is_dir() else [place]
+        inside = (file for file in place.rglob("*.parquet") if is_data(str(file.relative_to(place)), ""))
+        files = list(inside) if place.is_dir() else [place]
         return bool(sum(pq.read_metadata(file).num_rows for file in files) > SPARK_ROWS)
     except (pa.ArrowException, OSError):
         return False  # whoever reads it will say what is wrong
 
 
 def _plan_on_spark(
-    path: str, request: Request, out: str | None, verify: bool, master: str | None, conf: list[str], as_json: bool
+    path: str, request: Request, out: str | None, master: str | None, conf: list[str], as_json: bool
 ) -> int:
     from tempfile import TemporaryDirectory
 
@@ -163,7 +170,7 @@ def _plan_on_spark(
             path = csv_to_parquet(spark, path, Path(folder) / "membership")
         elif path.lower().endswith(".toml"):
             raise InputError(f"{path}: on Spark a membership is Parquet or CSV")
-        made = plan_tables(spark, path, request, verify=verify)
+        made = plan_tables(spark, path, request)
         if out is not None:
             write_tables(spark, made, path, out)
     figures = {
@@ -200,6 +207,10 @@ def parse_budget(text: str) -> Budget:
 def progress_bar(what: str, request: Request) -> Iterator[Callable[[float], None]]:
     """Show how far the search is, on a terminal, when it takes more than a second."""
     console = Screen(stderr=True)
+    if request.planner is not Planner.BEST:
+        with console.status(f"{what}: {request.planner}"):
+            yield lambda fraction: None
+        return
     searching = request.planner is Planner.BEST and (request.budget.steps or request.budget.seconds > 1)
     columns = (TextColumn(what), BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not (searching and console.is_terminal)) as bar:
@@ -234,7 +245,9 @@ def _value(made: Made, objective: Objective) -> tuple[float, float]:
     return values[objective], depth
 
 
-def _as_json(made: Made, request: Request, trade: list[dict[str, float]]) -> dict[str, Any]:
+def _as_json(made: Made, request: Request, trade: list[dict[str, float]]) -> bytes:
+    if request.planner is not Planner.BEST and not trade:
+        return msgspec.json.encode(made.plan)  # a large one is not copied first
     document: dict[str, Any] = msgspec.to_builtins(made.plan)
     if request.planner is Planner.BEST:
         document["search"] = {
@@ -245,7 +258,7 @@ def _as_json(made: Made, request: Request, trade: list[dict[str, float]]) -> dic
         }
     if trade:
         document["trade_off"] = trade
-    return document
+    return msgspec.json.encode(document)
 
 
 def _show(made: Made, request: Request, trade: list[dict[str, float]], picture: Path | None) -> None:

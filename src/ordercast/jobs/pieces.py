@@ -28,13 +28,17 @@ def _reader(folder: str, columns: Mapping[str, str], work: Work) -> Callable[[Pi
 
     def read(piece: Piece) -> Any:
         if piece.rows > COMPILE_ROWS:
-            import numba  # noqa: F401 - makes the fold take the compiled loops
+            tables.load_compiler()
         tables.keep_memory()
         system, _ = tables.file_system(folder)
         try:
-            return work(tables.tidy(tables.read(system, piece, plain), plain))
+            table = tables.tidy(tables.read(system, piece, plain), plain)
         except InputError as error:
             raise RuntimeError(f"{MARK}{error}") from None
+        try:
+            return work(table)
+        except InputError as error:
+            raise RuntimeError(f"{MARK}{piece.path}: {error}") from None
 
     return read
 
@@ -82,6 +86,18 @@ def frame_of_pieces(
     rows = sorted(((piece.path, piece.first, piece.many, piece.rows) for piece in pieces), key=lambda row: -row[3])
     frame = spark.sql.createDataFrame(rows, "path string, first int, many int, rows long")
     return frame.repartition(len(rows)).mapInArrow(each, schema)
+
+
+def decoded(table: Any) -> Any:
+    """Return a piece as Spark takes it: no dictionaries."""
+    kinds = [column.type.value_type if pa.types.is_dictionary(column.type) else column.type for column in table.columns]
+    return pa.table([c.cast(kind) for c, kind in zip(table.columns, kinds, strict=True)], names=table.column_names)
+
+
+def schema_of(columns: Mapping[str, str]) -> str:
+    """Return what Spark calls the types of these columns."""
+    called = {tables.TEXT: "string", tables.MANY: "string", tables.WHOLE: "bigint", tables.BINARY: "binary"}
+    return ", ".join(f"`{name}` {called[kind]}" for name, kind in columns.items())
 
 
 def collect(frame: "DataFrame") -> Any:

@@ -128,15 +128,17 @@ class Forest:
         """Write the forest down as names. Trees that share an edge between two sites share its FIFO link."""
         membership = self.graph.membership
         site, (crossed, lower) = self.node_site, self.routes
-        groups = {}
-        for g, name in enumerate(membership.groups):
-            members = membership.members(g)
-            reached = np.append(site[lower[crossed[g] : crossed[g + 1]]], site[self.entry[g]])
+        groups, names = {}, membership.sites
+        reached, bounds = site[lower].tolist(), crossed.tolist()
+        entries, depths = site[self.entry].tolist(), self.depth.tolist()
+        for g, name in enumerate(membership.groups):  # plain lists: a call of numpy per group is dear with 100,000
+            members = membership.members(g).tolist()
+            extra = {*reached[bounds[g] : bounds[g + 1]], entries[g]}.difference(members)
             groups[name] = GroupPlan(
-                entry=membership.sites[site[self.entry[g]]],
-                members=[membership.sites[s] for s in members],
-                depth=int(self.depth[g]),
-                extra=[membership.sites[s] for s in np.setdiff1d(reached, members)],
+                entry=names[entries[g]],
+                members=[names[s] for s in members],
+                depth=int(depths[g]),
+                extra=[names[s] for s in sorted(extra)],
             )
         carried = np.repeat(np.arange(len(membership.groups)), np.diff(crossed))
         rows = zip(site[self.parent[lower]].tolist(), site[lower].tolist(), carried.tolist(), strict=True)

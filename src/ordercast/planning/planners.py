@@ -14,11 +14,13 @@ from ordercast.planning.forest import ClassGraph, Forest
 from ordercast.planning.metagroup_tree import metagroup
 from ordercast.planning.propagation_graph import greedy, literal_greedy
 from ordercast.planning.request import Request
-from ordercast.types import Planner
+from ordercast.types import ClassRule, Level, Planner
 
 # App. I is about quadratic. Past this much work (groups times memberships; some five seconds) `best` measures itself
 # against the near-linear greedy instead.
 LITERAL_WORK_AT_MOST = 20_000_000
+BEST_ROWS = 20_000  # memberships; beyond, `best` would search for minutes
+CROSSINGS_AT_MOST = 1_000_000  # of groups over edges: what a plan writes down, and the judge looks at
 
 
 FIXED: dict[Planner, Callable[[ClassGraph], Forest]] = {
@@ -56,6 +58,14 @@ def plan_forest(membership: Membership, request: Request, progress: Progress = l
     starts = [reference, greedy(graph), metagroup(graph), central(graph)]
     found = best(graph, starts, cap, request.objective, request.weights, request.budget, request.seed, progress)
     return Planned(found.forest, found.steps, cap, reference_load)
+
+
+def default_planner(membership: Membership, level: Level, classes: ClassRule | None = None) -> Planner:
+    """Choose by size: `best` searches well in small tables; in one large class deep trees are long to write down."""
+    forest = plan_forest(membership, Request(Planner.ELIMINATION, level, classes)).forest
+    if forest.cost().messages > max(CROSSINGS_AT_MOST, 10 * len(membership)):
+        return Planner.CENTRAL
+    return Planner.BEST if len(membership) <= BEST_ROWS else Planner.ELIMINATION
 
 
 def compare(

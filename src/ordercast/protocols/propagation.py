@@ -30,7 +30,7 @@ from ordercast.core.edges import Ack, Carry, Edges, Key
 from ordercast.core.effects import Append, Deliver, Effect, Held, Placed, Safe, Send
 from ordercast.core.events import Control, Envelope, Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import Groups
-from ordercast.errors import PeerError
+from ordercast.errors import LocalError, PeerError
 from ordercast.topology import Routes
 from ordercast.types import GroupId, SiteId
 
@@ -77,10 +77,10 @@ class Place(Control, frozen=True, gc=False):
 class _Tree:
     """What one site keeps for one class."""
 
-    __slots__ = ("above", "counter", "depth", "parent")
+    __slots__ = ("above", "counter", "depth")
 
-    def __init__(self, depth: int, parent: SiteId | None, epoch: int) -> None:
-        self.depth, self.parent = depth, parent
+    def __init__(self, depth: int, epoch: int) -> None:
+        self.depth = depth
         self.above = epoch.to_bytes(8, "big")  # the last stamp from above; every stamp starts with the epoch
         self.counter = 0
 
@@ -138,11 +138,13 @@ class Propagation:
                 return self._control(event.sender, message)
             self._from_whom(event.sender, message)
             effects: list[Effect] = [Append(event)]
-            key = (event.sender, message.stream)
+            key, held = (event.sender, message.stream), bool(self.waiting)
             ready = self.edges.receive(event.sender, message, effects)
             for number, inner in enumerate(ready, self.edges.expected(key) - len(ready)):
                 assert type(inner) is Propagate
                 self._arrive(key, inner, number, effects)
+            if held and self.receipts:  # messages of this site may have been among what was held
+                self._safe(effects)
             return effects
         if isinstance(event, Multicast):
             return self._originate(event)
@@ -165,13 +167,17 @@ class Propagation:
         if carry.stream != 2 * envelope.order_class + bool(message.stamp):
             raise PeerError(f"{sender} sent {envelope} on stream {carry.stream}")
         if message.stamp:
-            if sender != self._tree(envelope.order_class).parent or not self.routes.passes(self.me, envelope.groups):
+            above = self.routes.parent(envelope.order_class, self.me)
+            if sender != above or not self.routes.passes(self.me, envelope.groups):
                 raise PeerError(f"{sender} sent {envelope} down, and is not above {self.me}")
         elif envelope.source != sender or self.routes.entry(envelope.groups) != self.me:
             raise PeerError(f"{sender} sent {envelope}, which is not its own or does not enter at {self.me}")
-        for _, groups, _ in message.past:
-            if any(group not in self.groups.members for group in groups):
-                raise PeerError(f"{sender} sent {envelope} after a message to {'+'.join(groups)}, which is not here")
+        try:
+            for _, groups, _ in message.past:
+                self.groups.destination(groups)
+                self.routes.entry(groups)
+        except LocalError as error:
+            raise PeerError(f"{sender} sent {envelope} after a message that nobody sends: {error}") from None
 
     def _control(self, sender: SiteId, message: Message) -> list[Effect]:
         if type(message) is Place:
@@ -336,8 +342,7 @@ class Propagation:
     def _tree(self, order_class: int) -> _Tree:
         tree = self.of_class.get(order_class)
         if tree is None:
-            above = self.routes.path_up(order_class, self.me)[1:]
-            tree = _Tree(len(above), above[0] if above else None, self.groups.epoch)
+            tree = _Tree(self.routes.depth(order_class, self.me), self.groups.epoch)
             self.of_class[order_class] = tree
         return tree
 

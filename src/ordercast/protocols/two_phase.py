@@ -7,13 +7,14 @@ its queue is decided. Priorities are (number, site) pairs (errata 53) and the co
 """
 
 from bisect import bisect_left, insort
+from collections import deque
 
 from ordercast.core.edges import Edges
 from ordercast.core.effects import Deliver, Effect, Held
 from ordercast.core.events import Envelope, Event, Message, Multicast
 from ordercast.core.machine import NUMBER_AT_MOST, Groups
 from ordercast.errors import PeerError
-from ordercast.types import SiteId
+from ordercast.types import GroupId, SiteId
 
 Priority = tuple[int, SiteId]
 MsgKey = tuple[SiteId, int, int]
@@ -81,24 +82,30 @@ class TwoPhase:
         self.sent = 0
         self.counter = 0
         self.undecided: dict[int, _Undecided] = {}
-        self.unsent: list[tuple[Envelope, float]] = []
+        self.unsent: dict[int, tuple[Envelope, float]] = {}  # by number
+        # For each group this site's open messages, in order, in runs with the same destination.
+        self.lines: dict[GroupId, deque[tuple[tuple[GroupId, ...], dict[int, None]]]] = {}
         self.queued: dict[MsgKey, _Queued] = {}
         self.queue: list[tuple[int, SiteId, MsgKey]] = []  # by priority
-        self.may_start = False  # something was decided, or came: look at what is unsent
+        self.may_start: deque[int] = deque()  # numbers of unsent messages whose turn may have come
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
         effects = self.edges.step(event, self._originate, self._check, self._take)
         while self.may_start:  # a loop: a message whose only destination is its source is decided while it starts
-            self.may_start = False
-            self._start(effects)
+            self._start(self.may_start.popleft(), effects)
         return effects
 
     def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
         envelope = self.groups.envelope(multicast.groups, self.me, self.incarnation, self.sent + 1, multicast.body)
         self.sent += 1
-        self.unsent.append((envelope, self.edges.now))
-        self.may_start = True
+        self.unsent[envelope.number] = (envelope, self.edges.now)
+        for group in envelope.groups:
+            line = self.lines.setdefault(group, deque())
+            if not line or line[-1][0] != envelope.groups:
+                line.append((envelope.groups, {}))
+            line[-1][1][envelope.number] = None
+        self.may_start.append(envelope.number)
 
     def _check(self, sender: SiteId, message: Message) -> None:
         """Refuse what no honest peer sends, before anything changes (errata 62)."""
@@ -118,26 +125,32 @@ class TwoPhase:
     def _is_near(self, priority: int) -> bool:
         return 0 < priority <= min(self.counter + JUMP_AT_MOST, NUMBER_AT_MOST)
 
-    def _start(self, effects: list[Effect]) -> None:
-        """Propose what may go: not while an earlier message that shares a group, but has other destinations, is open.
+    def _start(self, number: int, effects: list[Effect]) -> None:
+        """Propose a message, unless an earlier one that shares a group, but has other destinations, is open.
 
         Over one and the same group FIFO edges keep a source's messages in order; with different destinations some
-        counter may be high at one of them only, and the later message would overtake (errata 54).
+        counter may be high at one of them only, and the later message would overtake (errata 54, 67).
         """
-        open_ones: list[Envelope] = [undecided.envelope for undecided in self.undecided.values()]
-        ready: list[tuple[Envelope, float]] = []
-        kept: list[tuple[Envelope, float]] = []
-        for envelope, since in self.unsent:
-            groups = set(envelope.groups)
-            waits = any(e.groups != envelope.groups and not groups.isdisjoint(e.groups) for e in open_ones)
-            (kept if waits else ready).append((envelope, since))
-            open_ones.append(envelope)
-        self.unsent = kept
-        for envelope, since in ready:
-            destinations = self.groups.union(envelope.groups)
-            self.undecided[envelope.number] = _Undecided(envelope, destinations, since)
-            for site in destinations:
-                self._to(site, Propose(envelope), effects)
+        envelope, since = self.unsent.get(number, (None, 0.0))
+        if envelope is None or any(number not in self.lines[group][0][1] for group in envelope.groups):
+            return
+        del self.unsent[number]
+        destinations = self.groups.union(envelope.groups)
+        self.undecided[number] = _Undecided(envelope, destinations, since)
+        for site in destinations:
+            self._to(site, Propose(envelope), effects)
+
+    def _close(self, envelope: Envelope) -> None:
+        """A message is decided: those behind the last of its run may start."""
+        for group in envelope.groups:
+            line = self.lines[group]
+            del line[0][1][envelope.number]
+            if not line[0][1]:
+                line.popleft()
+                if line:
+                    self.may_start.extend(line[0][1])
+                else:
+                    del self.lines[group]
 
     def _to(self, site: SiteId, message: Message, effects: list[Effect]) -> None:
         """Send over the edge, or do it right here when it is for this site."""
@@ -172,7 +185,7 @@ class TwoPhase:
             del self.undecided[number]
             for site in undecided.destinations:
                 self._to(site, Decide(number, self.incarnation, *undecided.highest), effects)
-            self.may_start = bool(self.unsent)
+            self._close(undecided.envelope)
 
     def _decide(self, key: MsgKey, priority: Priority, effects: list[Effect]) -> None:
         queued = self.queued.get(key)
@@ -207,7 +220,8 @@ class TwoPhase:
             for q in self.queued.values()
         ]
         waits += [
-            Held(str(envelope), "an earlier one of this source is undecided", since) for envelope, since in self.unsent
+            Held(str(envelope), "an earlier one of this source is undecided", since)
+            for envelope, since in self.unsent.values()
         ]
         for number, undecided in self.undecided.items():
             missing = ", ".join(sorted(undecided.waiting_for))

@@ -177,7 +177,7 @@ def _all(workers: dict[str, tuple[Any, Connection]], what: str, seconds: float) 
 
 def verify(workload: Workload, logs: dict[str, Any], expected: dict[str, int]) -> tuple[bool, bool]:
     """Judge what was recorded: one serial order exists, and every member has every message of its groups once."""
-    from ordercast.verify.deliveries import tangled
+    from ordercast.verify.rings import tangled
 
     names = list(workload.groups)
     ids: dict[str, list[int]] = {}

@@ -11,7 +11,8 @@ def described(cluster: Cluster) -> dict[str, Any]:
         "protocol": cluster.protocol,
         "level": str(cluster.level),
         "causal": cluster.causal,
-        "planner": str(cluster.planner),
+        "planner": str(cluster.planner or "by size"),
+        "unions": sorted("+".join(sorted(set(union))) for union in cluster.unions),
         "max_load": cluster.max_load,
         "sites": sorted(cluster.sites),
         "groups": {group: sorted(members) for group, members in sorted(cluster.groups.items())},
@@ -22,7 +23,7 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> str:
     """Return what differs, in words; the first few."""
     found = [
         f"{name} was {before[name]}, now it is {now[name]}"
-        for name in ("protocol", "level", "causal", "planner", "max_load")
+        for name in ("protocol", "level", "causal", "planner", "max_load", "unions")
         if name in before and before[name] != now[name]
     ]
     was, are = before.get("groups", {}), now["groups"]

@@ -3,19 +3,18 @@
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, Self, TypeVar, cast
+from collections.abc import Iterator
+from typing import Any, Self, cast
 
 import msgspec
 
-from ordercast.errors import LocalError, OrdercastError, PeerError
-from ordercast.runtime.inbox import Delivered, Lot, Stream
+from ordercast.errors import InputError, LocalError, OrdercastError, PeerError
+from ordercast.runtime.inbox import Delivered, Lot, Lots, Messages
 from ordercast.runtime.outbox import AckLevel, Destination, Receipt, tidy
 from ordercast.types import GroupId
 from ordercast.wire import links
 from ordercast.wire.frames import Splitter, frame
 
-T = TypeVar("T")
 WINDOW_BYTES = 4 * 2**20  # posted and not yet taken by the site
 BATCH_BYTES, BATCH_MESSAGES = 64 * 2**10, 1024
 CONNECT_S = 10.0
@@ -39,11 +38,53 @@ class _Open:
 class _Reading:
     """What was joined, until it is left: whoever reads it finds its end then, also when something new is joined."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: "Client") -> None:
+        self.client = client
         self.lots: deque[Lot] = deque()
         self.unread: Iterator[Delivered] = iter(())
         self.more = asyncio.Event()
         self.left = False
+
+    def leave(self) -> None:
+        """Nothing more is read of this."""
+        self.left, self.unread = True, iter(())
+        self.more.set()
+
+    async def take(self) -> Lot | None:
+        """Return what comes next; nothing is taken before it is there, so a wait can be cancelled."""
+        while not self.left:
+            if self.lots:
+                lot = self.lots.popleft()
+                self.client.taken(lot)
+                return lot
+            self.client.raise_error()
+            self.more.clear()
+            await self.more.wait()
+        return None
+
+
+class _Later:
+    """What will be joined when somebody reads: all groups of the site."""
+
+    def __init__(self, client: "Client") -> None:
+        self.client = client
+        self.reading: _Reading | None = None
+
+    @property
+    def unread(self) -> Iterator[Delivered]:
+        """What is left of a lot."""
+        return iter(()) if self.reading is None else self.reading.unread
+
+    @unread.setter
+    def unread(self, messages: Iterator[Delivered]) -> None:
+        if self.reading is not None:
+            self.reading.unread = messages
+
+    async def take(self) -> Lot | None:
+        """Join, then read."""
+        if self.reading is None:
+            self.reading = await self.client.joined()
+        return await self.reading.take()
 
 
 class Client(asyncio.Protocol):
@@ -76,12 +117,12 @@ class Client(asyncio.Protocol):
     async def __aenter__(self) -> Self:
         host, _, port = self.address.rpartition(":")
         if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-            raise LocalError(f"{self.address!r} is not host:port")
+            raise InputError(f"{self.address!r} is not host:port")
         self._loop = asyncio.get_running_loop()
         self._welcome = self._loop.create_future()
         try:
             async with asyncio.timeout(self.timeout):
-                await self._loop.create_connection(lambda: self, host, int(port))
+                await self._loop.create_connection(lambda: self, host.strip("[]"), int(port))
                 self._write(links.LOGIN, links.Login(links.VERSION, self.token))
                 welcome = await self._welcome
         except TimeoutError:
@@ -166,9 +207,9 @@ class Client(asyncio.Protocol):
         for groups, batch in batches.items():
             done = self._post(groups, batch.bodies, "none")
             self._untaken[done] = len(batch.bodies)
-            done.add_done_callback(self._taken)
+            done.add_done_callback(self._settled)
 
-    def _taken(self, done: asyncio.Future[Any]) -> None:
+    def _settled(self, done: asyncio.Future[Any]) -> None:
         """Remember what was not taken: the next `multicast` or `flush` raises."""
         many = self._untaken.pop(done)
         error = None if done.cancelled() else done.exception()
@@ -254,60 +295,35 @@ class Client(asyncio.Protocol):
         if self._error is not None:
             raise self._error
         if self._reading is not None:
-            self._reading.left = True
-            self._reading.more.set()
+            self._reading.leave()
             self._reading = None
         number, done = self._await_answer()
         self._write(links.LEAVE, links.Leave(number))
         await done
 
-    async def _joined(self) -> _Reading:
+    async def joined(self) -> _Reading:
         """Return what was joined; joins all groups of the site if nothing was."""
         if self._reading is None:
             await (self.join() if self._joining is None else asyncio.shield(self._joining[1]))
         assert self._reading is not None
         return self._reading
 
-    async def _next(self, reading: _Reading) -> Lot | None:
-        """Return what comes next; nothing is taken before it is there, so a wait can be cancelled."""
-        while not reading.left:
-            if reading.lots:
-                lot = reading.lots.popleft()
-                self._write(links.TAKEN, links.Taken(len(lot.body)))
-                return lot
-            if self._error is not None:
-                raise self._error
-            reading.more.clear()
-            await reading.more.wait()
-        return None
+    def taken(self, lot: Lot) -> None:
+        """Tell the site that there is room for more."""
+        self._write(links.TAKEN, links.Taken(len(lot.body)))
 
-    async def _next_message(self, reading: _Reading) -> Delivered | None:
-        while not reading.left:
-            for message in reading.unread:
-                return message
-            lot = await self._next(reading)
-            if lot is not None:
-                reading.unread = iter(lot.messages())
-        return None
+    def raise_error(self) -> None:
+        """Raise what ended the connection, if it has ended."""
+        if self._error is not None:
+            raise self._error
 
-    def lots(self) -> Stream[Lot]:
+    def lots(self) -> Lots:
         """Iterate over what is delivered, in batches; joins all groups of the site if nothing was joined."""
-        return self._stream(self._next)
+        return Lots(self._reading or _Later(self))
 
-    def __aiter__(self) -> Stream[Delivered]:
+    def __aiter__(self) -> Messages:
         """Iterate over what is delivered; who stops in between goes on with the next message."""
-        return self._stream(self._next_message)
-
-    def _stream(self, take: Callable[[_Reading], Awaitable[T | None]]) -> Stream[T]:
-        reading = self._reading
-
-        async def take_next() -> T | None:
-            nonlocal reading
-            if reading is None:
-                reading = await self._joined()
-            return await take(reading)
-
-        return Stream(take_next)
+        return Messages(self._reading or _Later(self))
 
     # Asking.
 
@@ -347,7 +363,10 @@ class Client(asyncio.Protocol):
                 if tag != links.HEARTBEAT:
                     self._take(tag, links.read(tag, payload))
         except PeerError as error:
-            self._end(error)
+            if self.site:
+                self._end(error)
+            else:
+                self._end(InputError(f"{self.address} does not answer as sites answer clients; is it in [clients]?"))
 
     def _listen(self) -> None:
         """Count beats, not seconds: a program that was busy for long has not listened, which is no silence."""
@@ -377,7 +396,7 @@ class Client(asyncio.Protocol):
         if self._joining is not None and self._joining[0] == said.id:
             self._joining = None
             if error is None:  # what is delivered from now on is what was joined
-                self._reading = _Reading()
+                self._reading = _Reading(self)
         done = self._waiting.pop(said.id, None)
         if done is None or done.done():
             return

@@ -69,7 +69,8 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     metrics: dict[SiteId, str] = {}
     """Name to host:port, for Prometheus and health checks."""
     protocol: str = "propagation"
-    planner: Planner = Planner.BEST
+    planner: Planner | None = None
+    """By default chosen by the size of the table: `best` while it is small."""
     level: Level = Level.ACYCLIC
     max_load: Positive | None = None
     """How busy `best` may make a site, in messages when every group gets one; without it no busier than greedy does."""
@@ -200,7 +201,7 @@ def plan_hash(cluster: Cluster, deployment: Deployment) -> str:
 
 def _plan(cluster: Cluster, members: dict[GroupId, list[SiteId]], rule: ClassRule) -> Plan:
     """Plan, or read what was planned before; machines that need no plan take its classes."""
-    planner = cluster.planner if cluster.protocol == "propagation" else Planner.CENTRAL
+    planner = cluster.planner if cluster.protocol == "propagation" else Planner.CENTRAL  # None: by size
     asked = [planner, cluster.level, rule, cluster.max_load, sorted(members.items())]
     name = hashlib.sha256(msgspec.json.encode(asked)).hexdigest()[:16]
     path = cluster.data_folder / f"plan-{name}.json"
@@ -212,13 +213,15 @@ def _plan(cluster: Cluster, members: dict[GroupId, list[SiteId]], rule: ClassRul
             raise InputError(f"{path}: not a plan for this cluster ({why}); remove it, and it is made again")
         return plan
     from ordercast.membership import Membership  # planning is heavy to import, and needed once per cluster
+    from ordercast.planning.planners import default_planner
     from ordercast.planning.request import Budget, Request
     from ordercast.plans import make_plan
 
     membership = Membership.of(cluster.groups).with_unions(cluster.unions)
     budget = Budget(steps=min(STEPS_PER_MEMBERSHIP * len(membership), STEPS_AT_MOST))
     max_load = cluster.max_load if cluster.protocol == "propagation" else None
-    request = Request(planner, cluster.level, rule, max_load=max_load, budget=budget)
+    chosen = planner or default_planner(membership, cluster.level, rule)
+    request = Request(chosen, cluster.level, rule, max_load=max_load, budget=budget)
     plan = make_plan(membership, request).plan
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -37,6 +37,7 @@ class Epochs:
     def __init__(self, site: "Site") -> None:
         self.site = site
         self._known: dict[SiteId, int] = {}
+        self._restarted: SiteId = ""  # whose restart began this epoch
 
     @property
     def now(self) -> int:
@@ -46,7 +47,8 @@ class Epochs:
     def hello(self, wanted: SiteId) -> Hello:
         """Return our greeting to a site."""
         site = self.site
-        return Hello(VERSION, site.cluster.name, site.me, wanted, site.incarnation, self.now, site.plan)
+        life = (site.incarnation, self.now, site.plan, self._restarted)
+        return Hello(VERSION, site.cluster.name, site.me, wanted, *life)
 
     def why_not(self, hello: Hello, called: SiteId | None) -> str | None:
         """Return why we do not talk to this one, if so."""
@@ -80,11 +82,12 @@ class Epochs:
         if known not in (None, hello.incarnation):
             self._move(max(hello.incarnation, hello.epoch, self.now + 1), hello.site)
         elif hello.epoch > self.now:
-            self._move(hello.epoch, self.site.me if hello.epoch == self.site.incarnation else "a site")
+            self._move(hello.epoch, hello.restarted if hello.restarted in self.site.cluster.sites else "a site")
         self._known[hello.site] = hello.incarnation
         return known is not None
 
     def _move(self, epoch: int, restarted: SiteId) -> None:
         self._known.clear()
+        self._restarted = restarted
         lost = LocalError(f"lost: {restarted} was restarted and the cluster is not durable")
         self.site.begin_anew(in_epoch(self.site.deployment, epoch), lost)

@@ -30,7 +30,8 @@ class Export:
         self.next_send = self._begin("sends") or 1
         self.deliveries: list[tuple[Any, ...]] = []
         self.sends: list[tuple[Any, ...]] = []
-        self._last: dict[int, bytes] = {}
+        self.last: dict[int, bytes] = {}
+        """The stamp of the last delivery of each class; a checkpoint keeps it."""
         rows = [(site, group) for group, sites in sorted(groups.members.items()) for site in sites]
         self._write("membership", "part-0", {"site": "string", "group": "string"}, rows)
 
@@ -53,8 +54,8 @@ class Export:
         name, group, now = self.groups.classes[order_class][0], "+".join(lot.groups), time.time()
         for index in range(batch.count(lot.body)):
             stamp = lot.stamp + index.to_bytes(4, "big")
-            before = self._last.get(order_class)
-            self._last[order_class] = stamp
+            before = self.last.get(order_class)
+            self.last[order_class] = stamp
             position, number = lot.position + index, lot.first + index
             if position >= self.next_position:
                 head = (self.site, position, f"{lot.source}:{number}", group, lot.source, number)

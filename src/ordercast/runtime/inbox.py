@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Generic, Self, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, Self
 
 import msgspec
 
@@ -11,7 +11,6 @@ from ordercast.core.events import Envelope
 from ordercast.types import GroupId, SiteId
 from ordercast.wire import batch
 
-T = TypeVar("T")
 OVERHEAD = 64  # what a batch takes beside its bytes, about
 
 
@@ -52,21 +51,52 @@ def lot_of(envelope: Envelope, stamp: bytes, position: int) -> Lot:
     return Lot(position, envelope.groups, envelope.source, first, stamp, envelope.body)
 
 
-class Stream(Generic[T]):
-    """An iterator over what comes. A wait that is cancelled takes nothing: the next one gets it."""
+class Source(Protocol):
+    """Where lots come from; who stops in the middle of one goes on with its next message."""
 
-    def __init__(self, take: Callable[[], Awaitable[T | None]]) -> None:
-        self._take = take
+    unread: Iterator[Delivered]
+
+    async def take(self) -> Lot | None:
+        """Wait for the next lot; None is the end. A wait that is cancelled takes nothing: the next one gets it."""
+        ...
+
+
+class Lots:
+    """An iterator over what is delivered, in batches."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> T:
-        """Wait for the next one; ends when there is None."""
-        found = await self._take()
-        if found is None:
+    async def __anext__(self) -> Lot:
+        """Wait for the next one."""
+        lot = await self._source.take()
+        if lot is None:
             raise StopAsyncIteration
-        return found
+        return lot
+
+
+class Messages:
+    """An iterator over what is delivered, message by message."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivered:
+        """Wait for the next one."""
+        source = self._source
+        while True:
+            for message in source.unread:
+                return message
+            lot = await source.take()
+            if lot is None:
+                raise StopAsyncIteration
+            source.unread = iter(lot.messages())
 
 
 class Inbox:
@@ -75,7 +105,7 @@ class Inbox:
     def __init__(self, groups: frozenset[GroupId] | None, past: Iterable[Lot], drained: Callable[[], None]) -> None:
         self._groups = groups
         self._past = iter(past)
-        self._unread: Iterator[Delivered] = iter(())
+        self.unread: Iterator[Delivered] = iter(())
         self._drained = drained
         self._lots: deque[Lot] = deque()
         self._more = asyncio.Event()
@@ -94,7 +124,7 @@ class Inbox:
         self._closed = True
         self._more.set()
 
-    async def _next(self) -> Lot | None:
+    async def take(self) -> Lot | None:
         """Return what comes next, None at the end; what was taken is not counted any more."""
         for lot in self._past:
             if self._groups is None or not self._groups.isdisjoint(lot.groups):
@@ -109,19 +139,10 @@ class Inbox:
         self._drained()
         return lot
 
-    async def _next_message(self) -> Delivered | None:
-        while True:
-            for message in self._unread:
-                return message
-            lot = await self._next()
-            if lot is None:
-                return None
-            self._unread = iter(lot.messages())
-
-    def lots(self) -> Stream[Lot]:
+    def lots(self) -> Lots:
         """Iterate over what is delivered, in batches."""
-        return Stream(self._next)
+        return Lots(self)
 
-    def __aiter__(self) -> Stream[Delivered]:
+    def __aiter__(self) -> Messages:
         """Iterate over what is delivered, message by message; who stops in between goes on with the next message."""
-        return Stream(self._next_message)
+        return Messages(self)

@@ -95,6 +95,9 @@ def _page(site: "Site", registry: CollectorRegistry, path: str) -> tuple[str, by
     if path == "/healthz":
         return ("200 OK", b"ok\n") if site.failed is None else ("503 Failed", f"{site.failed}\n".encode())
     if path == "/readyz":
+        if site.failed is not None or not site.started or site.stopping:
+            return "503 Not ready", f"{site.failed or 'starting or stopping'}\n".encode()
         missing = [peer for peer in site.cluster.sites if peer != site.me and peer not in site.links]
-        return ("200 OK", b"ready\n") if not missing else ("503 Waiting", f"no link to {' '.join(missing)}\n".encode())
+        away = f"no link to {' '.join(missing)}: groups that need them wait\n" if missing else ""
+        return "200 OK", f"ready\n{away}".encode()
     return "404 Not Found", b"/metrics /healthz /readyz\n"

@@ -1,7 +1,7 @@
 """What a site sends: open batches, what is not safe yet, receipts, and the window that holds senders back."""
 
 import asyncio
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -60,12 +60,14 @@ class Exported(NamedTuple):
 class Sent:
     """An envelope of this site that is not safe."""
 
-    __slots__ = ("bytes", "first", "groups", "many", "since", "stamp", "waiting")
+    __slots__ = ("bytes", "first", "groups", "many", "restored", "since", "stamp", "waiting")
 
-    def __init__(self, batch: Batch, first: int, since: float) -> None:
-        self.bytes, self.first, self.waiting, self.since = batch.bytes, first, batch.waiting, since
-        self.groups, self.many = batch.groups, len(batch.bodies)
-        self.stamp: bytes | None = None
+    def __init__(
+        self, groups: tuple[GroupId, ...], first: int, many: int, size: int, since: float, stamp: bytes | None = None
+    ) -> None:
+        self.groups, self.first, self.many, self.bytes, self.since = groups, first, many, size, since
+        self.stamp, self.restored = stamp, False
+        self.waiting: list[tuple[int, AckLevel, asyncio.Future[Receipt]]] = []
 
     def answer(self, level: AckLevel) -> None:
         """Tell those who wait for this."""
@@ -199,7 +201,8 @@ class Outbox:
         self.messages += len(open_batch.bodies)
         number = site.machine.sent + 1
         self._last_sent = site.loop.time()
-        self.sent[number] = Sent(open_batch, first, site.clock())
+        sent = self.sent[number] = Sent(groups, first, len(open_batch.bodies), open_batch.bytes, site.clock())
+        sent.waiting = open_batch.waiting
         self.unsafe_bytes += open_batch.bytes
         site.counts["batches"] += 1
         site.originate(Multicast(groups, batch.pack(first, open_batch.bodies), bool(open_batch.waiting)))
@@ -208,6 +211,18 @@ class Outbox:
         if not site.deployment.receipts:
             self.under_way += 1
             self.safe(number)
+
+    def restore(self, number: int, *sent: Any) -> None:
+        """An envelope of an earlier life is not known to be safe: acknowledgements are not in the history.
+
+        It does not count in the window: most were safe, and who asks again for what is missing is the edge.
+        """
+        self.sent[number] = Sent(*sent)
+        self.sent[number].restored = True
+
+    def frozen(self) -> list[tuple[Any, ...]]:
+        """Return what `restore` takes of each envelope that is not safe."""
+        return [(n, s.groups, s.first, s.many, 0, s.since, s.stamp) for n, s in self.sent.items()]
 
     # The window.
 

@@ -6,6 +6,7 @@ is not on disk. A site that is declared not durable does everything at once.
 """
 
 import asyncio
+import io
 import logging
 import pickle
 import ssl
@@ -26,6 +27,7 @@ from ordercast.core.machine import Machine
 from ordercast.errors import HistoryError, LocalError, OrdercastError
 from ordercast.history.store import Checkpoint, History, MemoryHistory, event_of, record
 from ordercast.protocols.deployment import Deployment
+from ordercast.runtime import look
 from ordercast.runtime.changes import described, differences
 from ordercast.runtime.checks import Checker
 from ordercast.runtime.clients import ClientLink
@@ -69,7 +71,6 @@ class Site:
         self.epochs = Epochs(self)
         self.failed: OrdercastError | None = None
         self.delivered = 0  # messages, by now
-        self.started = time.time()
         self.counts = dict.fromkeys(COUNTS, 0)
         self.commit_seconds = 0.0
         self._all_links: set[Link] = set()
@@ -81,10 +82,10 @@ class Site:
         self._exporting = asyncio.Lock()
         self._part_is_full = asyncio.Event()
         self.clients: set[ClientLink] = set()
-        self._readers: list[Inbox] = []
-        self._parked: deque[tuple[SiteId, Message]] = deque()
+        self.readers: list[Inbox] = []
+        self.parked: deque[tuple[SiteId, Message]] = deque()
         self._ticking: asyncio.TimerHandle | None = None
-        self._last_delivered: dict[SiteId, int] = {}
+        self.last_delivered: dict[SiteId, int] = {}
         self._hurried = 0.0
         self._to_flush: dict[Link, None] = {}
         self._time = 0.0
@@ -105,7 +106,7 @@ class Site:
         self._pending: list[Effect | Exported] = []
         self._committing = False
         self._disk: ThreadPoolExecutor | None = None
-        self.stopping = self._started = False
+        self.stopping = self.started = False
 
     # Starting and stopping.
 
@@ -124,7 +125,7 @@ class Site:
         except BaseException:  # the next try must find nothing locked, bound or running
             await self.stop()
             raise
-        self._started = True
+        self.started = True
 
     async def _start(self) -> None:
         self._open_history()
@@ -201,11 +202,13 @@ class Site:
                 self.outbox.messages = max(self.outbox.messages, first + many - 1)
                 if self.export is not None:
                     self.export.sent(first, many, event.groups, self.delivered)
+                if self.deployment.receipts:
+                    self.outbox.restore(self.machine.sent, event.groups, first, many, 0, self.clock())
             for effect in effects:
-                if type(effect) is Deliver:
-                    self._deliver(lot_of(effect.envelope, effect.stamp, self.delivered))
+                if type(effect) in (Deliver, Placed, Safe):
+                    self._apply(effect)
         if self.history.count == 0:
-            state = self._frozen()
+            state = self._frozen() + self._remembered()
             self.history.keep(Checkpoint(0, 0, state), from_delivered=0)
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="history")
 
@@ -226,7 +229,13 @@ class Site:
         if checkpoint is None:
             machine = self.deployment.machine(self.me)
             return 0, machine
-        state = pickle.loads(checkpoint.state)  # our own file, with a checksum
+        data = io.BytesIO(checkpoint.state)  # our own file, with a checksum
+        state = pickle.load(data)
+        self.last_delivered, stamps, unsafe = pickle.load(data)
+        for sent in unsafe:
+            self.outbox.restore(*sent)
+        if self.export is not None:
+            self.export.last = stamps
         self.incarnation, self.delivered = state["incarnation"], checkpoint.delivered
         self.outbox.messages = state["messages"]
         return checkpoint.records, self.deployment.thaw(self.me, state["machine"])
@@ -243,6 +252,14 @@ class Site:
         state |= {"incarnation": self.incarnation, "messages": self.outbox.messages}
         return pickle.dumps(state | {"machine": self.deployment.freeze(self.machine)}, protocol=5)
 
+    def _remembered(self) -> bytes:
+        """Return what deliveries leave behind outside the machine: a second pickle, behind that of the machine.
+
+        The machine is frozen before the effects of its last steps are done, this after them.
+        """
+        stamps = self.export.last if self.export is not None else {}
+        return pickle.dumps((self.last_delivered, stamps, self.outbox.frozen()), protocol=5)
+
     async def stop(self) -> None:
         """Send what is open, write what is to be written, and close."""
         if self.stopping:
@@ -253,7 +270,7 @@ class Site:
             self.outbox.send_open()
             while self._committing:
                 await asyncio.sleep(0.001)
-        for reader in self._readers:
+        for reader in self.readers:
             reader.close()
         for task in self._tasks:
             task.cancel()
@@ -267,7 +284,7 @@ class Site:
             link.close()
         if self._ticking is not None:
             self._ticking.cancel()
-        if self.export is not None and self._started:
+        if self.export is not None and self.started:
             try:
                 self.export.write(self.export.take())
             except OrdercastError as error:
@@ -276,7 +293,7 @@ class Site:
         if self._disk is not None:
             self._disk.shutdown()
         self.history.close()
-        if self._started:
+        if self.started:
             self.note("site.stopped")
 
     def _spawn(self, work: Any) -> None:
@@ -321,9 +338,9 @@ class Site:
         self._deploy(deployment)
         self.machine = self._new_machine()
         self.machine.sent = sent  # a source's numbers never restart within its incarnation
-        self._parked.clear()
+        self.parked.clear()
         self._to_flush.clear()
-        self._last_delivered.clear()
+        self.last_delivered.clear()
         self.outbox.lose(lost)
         links, self.links = self.links, {}
         for link in links.values():
@@ -389,11 +406,11 @@ class Site:
             return
         for message in messages:
             self.checker.check(peer, message)
-            if (self._parked or self._behind()) and not isinstance(message, Control):
-                self._parked.append((peer, message))  # bounded by the windows of the sources: nothing is acknowledged
+            if (self.parked or self._behind()) and not isinstance(message, Control):
+                self.parked.append((peer, message))  # bounded by the windows of the sources: nothing is acknowledged
                 self.counts["parked"] += 1
                 continue
-            if type(message) is Null and self._parked:
+            if type(message) is Null and self.parked:
                 continue  # it would make the machine ask again for what waits outside already
             self._step(Received(peer, message))
             if type(message) is Carry:
@@ -412,12 +429,12 @@ class Site:
             self._tick_within(TICK_S)
 
     def _behind(self) -> bool:
-        return any(reader.bytes > self.limits.inbox_bytes for reader in self._readers)
+        return any(reader.bytes > self.limits.inbox_bytes for reader in self.readers)
 
     def _unpark(self) -> None:
         """A reader has read: let in what waited, as far as there is room."""
-        while self._parked and not self._behind() and self.failed is None:
-            peer, message = self._parked.popleft()
+        while self.parked and not self._behind() and self.failed is None:
+            peer, message = self.parked.popleft()
             try:
                 self._step(Received(peer, message))
             except OrdercastError as error:
@@ -508,7 +525,7 @@ class Site:
 
     async def _checkpoint(self, frozen: bytes) -> None:
         """The state was taken when all records of this commit were stepped, and all its effects are done now."""
-        checkpoint = Checkpoint(self.history.count, self.delivered, frozen)
+        checkpoint = Checkpoint(self.history.count, self.delivered, frozen + self._remembered())
         if self.export is not None:  # what is before a checkpoint is not delivered again after a restart
             await self._write_part()
         from_delivered = max(0, self.delivered - self.limits.retain_messages)
@@ -522,12 +539,12 @@ class Site:
             return
         self.failed = error
         self._records, self._pending = [], []
-        self._parked.clear()
+        self.parked.clear()
         log.error("site.failed site=%s reason=%r", self.me, str(error))
         self.outbox.close(error)
         for link in list(self._all_links):
             link.abort()
-        for reader in self._readers:
+        for reader in self.readers:
             reader.close()
 
     def _tick_soon(self, seconds: float) -> None:
@@ -598,8 +615,8 @@ class Site:
     def _deliver(self, lot: Lot) -> None:
         many = batch.count(lot.body)
         self.delivered += many
-        self._last_delivered[lot.source] = max(self._last_delivered.get(lot.source, 0), lot.first + many - 1)
-        for reader in self._readers:
+        self.last_delivered[lot.source] = max(self.last_delivered.get(lot.source, 0), lot.first + many - 1)
+        for reader in self.readers:
             reader.put(lot)
         if self.export is not None:
             self.export.delivered(lot)
@@ -613,33 +630,29 @@ class Site:
                 raise LocalError(f"{self.me} is not in group {group!r}; it is in {', '.join(sorted(self.groups))}")
         past: Iterator[Lot] = iter(())
         if after is not None and after + 1 < self.delivered:
-            past = self._past(after + 1, self.delivered)
+            checkpoint = self.history.checkpoint(after + 1)
+            if checkpoint is None:
+                raise LocalError(f"position {after + 1} is not kept here any more")
+            past = self._past(checkpoint, after + 1, self.delivered)
         elif after is not None and after + 1 > self.delivered:
             raise LocalError(f"position {after} was never delivered here; the last one is {self.delivered - 1}")
         reader = Inbox(frozenset(groups) if groups is not None else None, past, self._drained)
-        self._readers.append(reader)
+        self.readers.append(reader)
         return reader
 
     def leave(self, reader: Inbox) -> None:
         """Close a reader."""
-        if reader in self._readers:
-            self._readers.remove(reader)
+        if reader in self.readers:
+            self.readers.remove(reader)
         reader.close()
         self._drained()
 
     def _drained(self) -> None:
-        if self._parked and not self._behind():
+        if self.parked and not self._behind():
             self._unpark()
 
-    def _past(self, begin: int, end: int) -> Iterator[Lot]:
-        """Deliver again what was delivered; raises LocalError at once when it is not kept any more."""
-        checkpoint = self.history.checkpoint(begin)
-        if checkpoint is None:
-            raise LocalError(f"position {begin} is not kept here any more")
-        return self._deliver_again(checkpoint, begin, end)
-
-    def _deliver_again(self, checkpoint: Checkpoint, begin: int, end: int) -> Iterator[Lot]:
-        """Step a second machine through the history."""
+    def _past(self, checkpoint: Checkpoint, begin: int, end: int) -> Iterator[Lot]:
+        """Deliver again what was delivered: step a second machine through the history."""
         position = checkpoint.delivered
         state = pickle.loads(checkpoint.state)
         machine = self.deployment.thaw(self.me, state["machine"])
@@ -658,67 +671,11 @@ class Site:
 
     def explain(self, message: str) -> dict[str, Any]:
         """Return where a message SOURCE:NUMBER is, as far as this site knows, what it waits for, and since when."""
-        source, _, number = message.rpartition(":")
-        if source not in self.cluster.sites or not number.isdigit():
-            return {"message": message, "error": "give SOURCE:NUMBER, with the name of a site"}
-        now, facts = self.clock(), []
-        if source == self.me:
-            facts += self._explain_own(int(number), now)
-        last = self._last_delivered.get(source, 0)
-        if int(number) <= last:
-            facts.append(f"{self.me} has delivered messages of {source} up to {last}")
-        elif self.groups:
-            facts.append(f"{self.me} has not delivered it; the last of {source} here is {last}")
-        for held in self.machine.held()[:100]:
-            if held.what.startswith(f"{source}:") or f" {source}:" in held.what:
-                facts.append(f"held here: {held.what}, {held.reason}, for {max(0.0, now - held.since):.1f} s")
-        if self._parked:
-            facts.append(f"{len(self._parked)} envelopes wait outside: a reader is more than the limit behind")
-        missing = [peer for peer in self.cluster.sites if peer != self.me and peer not in self.links]
-        if missing:
-            facts.append(f"no link to {', '.join(missing)}")
-        return {"message": message, "site": self.me, "facts": facts}
-
-    def _explain_own(self, number: int, now: float) -> list[str]:
-        if number > self.outbox.messages:
-            return [f"{self.me} has sent {self.outbox.messages} messages; this one does not exist"]
-        for sent in self.outbox.sent.values():
-            if sent.first <= number < sent.first + sent.many:
-                entry = self.deployment.routes.entry(sent.groups) if self.deployment.plan is not None else "?"
-                place = "ordered" if sent.stamp is not None else f"ordered by {entry}"
-                return [f"sent to {'+'.join(sent.groups)} {now - sent.since:.1f} s ago, {place}; not safe yet"]
-        return ["sent, and safe: every member has it" if self.deployment.receipts else "sent"]
+        return look.explain(self, message)
 
     def status(self) -> dict[str, Any]:
         """Return what there is to know, as plain values."""
-        now = self.clock()
-        held = [
-            {"what": h.what, "reason": h.reason, "seconds": round(max(0.0, now - h.since), 3)}
-            for h in self.machine.held()[:100]
-        ]
-        oldest = min((sent.since for sent in self.outbox.sent.values()), default=now)
-        return {
-            "site": self.me,
-            "cluster": self.cluster.name,
-            "protocol": self.cluster.protocol,
-            "durable": self.cluster.durable,
-            "failed": str(self.failed) if self.failed is not None else None,
-            "groups": sorted(self.groups),
-            "peers": {peer: peer in self.links for peer in self.cluster.sites if peer != self.me},
-            "sent": self.outbox.messages,
-            "delivered": self.delivered,
-            "unsafe_envelopes": len(self.outbox.sent),
-            "unsafe_bytes": self.outbox.unsafe_bytes,
-            "under_way": self.outbox.under_way if not self.deployment.receipts else len(self.outbox.sent),
-            "oldest_unsafe_seconds": round(now - oldest, 3),
-            "parked": len(self._parked),
-            "reader_bytes": [reader.bytes for reader in self._readers],
-            "link_bytes": {peer: link.waiting_bytes for peer, link in self.links.items()},
-            "held": held,
-            "records": self.history.count,
-            "counts": self.counts,
-            "commit_seconds": round(self.commit_seconds, 3),
-        }
+        return look.status(self)
 
 
 def _from(lot: Lot, begin: int) -> Lot:

@@ -35,14 +35,14 @@ class _Open:
 class _Site:
     """What one site has delivered and was not retired, and the last of everything."""
 
-    __slots__ = ("due", "fifo", "knows", "log", "stamps")
+    __slots__ = ("fifo", "knows", "log", "passed", "stamps")
 
     def __init__(self) -> None:
         self.log: deque[Key] = deque()
         self.fifo: dict[tuple[SiteId, GroupId], int] = {}
         self.stamps: dict[int, tuple[bytes, Key]] = {}
         self.knows: dict[SiteId, int] = {}  # the highest number of each source in this site's past
-        self.due: dict[SiteId, dict[int, None]] = {}  # per source: what is for this site and was not delivered
+        self.passed: dict[SiteId, tuple[int, Key]] = {}  # the highest number in the past of what it delivered, of which
 
 
 class Watch:
@@ -73,8 +73,6 @@ class Watch:
             knows = self._sites.setdefault(source, _Site()).knows
             past = dict(knows)
             knows[source] = number
-            for site in destinations:
-                self._sites[site].due.setdefault(source, {})[number] = None
         if number != self._last.get(source, 0) + 1:
             self._break("creation", f"{source} sends number {number} after {self._last.get(source, 0)}")
         self._open[source, number] = _Open(groups, destinations, past, body)
@@ -159,17 +157,18 @@ class Watch:
         self.broken.setdefault(name, example)
 
     def _hear(self, site: SiteId, at: _Site, key: Key, message: _Open) -> None:
-        """Everything in the past that is for this site must be here; then it is in this site's past too."""
+        """What is in the past of a message that was delivered here comes too late now; its past is this site's too."""
         source, number = key
-        for other, upto in message.past.items():
-            first = next(iter(at.due.get(other, ())), upto + 1)
-            if first <= upto and (other, first) != key:
-                late = _name((other, first))
-                self._break("causal", f"{site} delivers {_name(key)} before {late}, which happened before it was sent")
-            if at.knows.get(other, 0) < upto:
-                at.knows[other] = upto
+        upto, of = at.passed.get(source, (0, key))
+        if number <= upto:
+            name = _name(of)
+            self._break("causal", f"{site} delivers {name} before {_name(key)}, which happened before it was sent")
+        for other, known in message.past.items():
+            if at.passed.get(other, (0, key))[0] < known:
+                at.passed[other] = (known, key)
+            if at.knows.get(other, 0) < known:
+                at.knows[other] = known
         at.knows[source] = max(at.knows.get(source, 0), number)
-        del at.due[source][number]
 
     def _stands_first(self, message: _Open, key: Key) -> None:
         """Count where a message stands first; everywhere: retire it, and look at those behind it."""

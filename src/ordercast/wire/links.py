@@ -22,6 +22,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     epoch: int
     plan: str
     """A hash of protocol, plan and groups: sites that differ must not talk."""
+    restarted: str = ""
+    """The site whose restart began this epoch; only where nothing is durable."""
 
 
 class Refuse(msgspec.Struct, frozen=True, array_like=True):

@@ -1,0 +1,65 @@
+"""Classes: whether the groups that a level wants ordered together are, and whether stamps therefore prove an order.
+
+A message to several groups is one to a group of its own, with the members of all of them: every destination in use is
+a group here, and the rules for groups (docs/classes.md) say what must be in one class.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from ordercast.audit.destinations import Destination, Members, shown
+from ordercast.audit.merge import Merged
+from ordercast.audit.rows import Finding, Source
+from ordercast.membership import Membership
+from ordercast.types import ClassRule, Level, SiteId
+
+Sites = Mapping[Destination, Iterable[SiteId]]
+
+
+def judge_classes(source: Source, merged: Merged, level: str, found: Finding) -> None:
+    """Every destination has one class, and the classes suit the level."""
+    if not source.stamped:
+        found.ok = None
+        return
+    for group, names in sorted(merged.classes.items()):
+        if len(names) > 1:
+            says = f"messages of group {shown(group)} are in classes {' and '.join(sorted(names))}"
+            found.add(says, "two classes of a group", groups=[shown(group)], classes=sorted(names))
+    if level == "fifo":
+        found.ok = found.ok and None
+        return
+    members = Members(source.members)
+    sites = {group: members.of(group) for group in merged.classes}
+    order = Level.TOTAL if level == "total" else Level.ACYCLIC
+    for one, other in _apart(sites, merged.classes, ClassRule.for_level(order)):
+        first, second = (min(merged.classes[group]) for group in (one, other))
+        says = f"groups {shown(one)} and {shown(other)} must be ordered together for level {order}, but are in classes"
+        groups = [shown(one), shown(other)]
+        found.add(f"{says} {first} and {second}", "apart", groups=groups, classes=[first, second])
+
+
+def stamps_prove(merged: Merged, rule: ClassRule) -> bool:
+    """Whether stamps that hold prove the order of a rule: by where messages really went, to strangers too."""
+    sites: dict[Destination, set[SiteId]] = {}
+    for site, group in merged.sets:
+        sites.setdefault(group, set()).add(site)
+    return all(len(names) == 1 for names in merged.classes.values()) and not _apart(sites, merged.classes, rule)
+
+
+def _apart(
+    sites: Sites, classes: Mapping[Destination, set[str]], rule: ClassRule
+) -> list[tuple[Destination, Destination]]:
+    """Return two destinations of different classes from each set that must be in one."""
+    from ordercast.planning.classes import classes as required
+
+    used = sorted(group for group, own in sites.items() if own and group in classes)
+    if not used:
+        return []
+    found = []
+    numbered = {f"{number:09d}": sites[group] for number, group in enumerate(used)}  # a group's name has no +
+    for numbers in required(Membership.of(numbered), rule):
+        together = [used[int(number)] for number in numbers]
+        names = sorted({min(classes[group]) for group in together})
+        if len(names) > 1:
+            one, other = (min(g for g in together if min(classes[g]) == name) for name in names[:2])
+            found.append((one, other))
+    return found

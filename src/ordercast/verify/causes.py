@@ -1,0 +1,137 @@
+"""Causal order: what happened before a message was sent is delivered before it, wherever both are delivered.
+
+A message happened before another when its source sent it earlier, or when the other's source had delivered it; and so
+on through others. A message that a site never delivers is a loss, not a break of causal order.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+from ordercast.types import SiteId
+
+if TYPE_CHECKING:
+    from ordercast.verify.deliveries import MsgId, Record
+
+Past = dict[SiteId, int]
+"""The highest number of each source; with it, all lower ones of that source."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """At a site this came before that."""
+
+    how: Literal["delivers", "sends"]
+    site: SiteId
+    first: "MsgId"
+    then: "MsgId"
+
+
+@dataclass(frozen=True)
+class CausalBreak:
+    """What is wrong: a message delivered before its cause, or causes in a circle."""
+
+    many: int
+    steps: tuple[Step, ...]
+    circle: bool = False
+
+    def __str__(self) -> str:
+        """Say it in one sentence."""
+        if not self.circle:
+            (step,) = self.steps
+            return f"{step.site} delivers {step.first} before {step.then}, which happened before it was sent"
+        told = (f"{s.site} {s.how} {s.first} before it sends {s.then}" for s in self.steps)
+        return f"messages cause each other in a circle: {'; '.join(told)}"
+
+
+def causal_break(record: "Record") -> CausalBreak | None:
+    """Return what breaks causal order, or None."""
+    known = _Pasts(record)
+    if known.stuck:
+        steps = known.circle()
+        return CausalBreak(1, tuple(steps), circle=True)
+    many, first = 0, None
+    for site, log in sorted(record.logs.items()):
+        for message, later in _late(record, known.past, log):
+            many += 1
+            first = first or Step("delivers", site, message, later)
+    return None if first is None else CausalBreak(many, (first,))
+
+
+def _late(record: "Record", past: Mapping["MsgId", Past], log: Sequence["MsgId"]) -> list[tuple["MsgId", "MsgId"]]:
+    """Return the messages of a log that something of their past comes after; in the order of the log."""
+    found = []
+    lowest: dict[SiteId, tuple[int, MsgId]] = {}  # of what is delivered later, by source
+    for message in reversed(log):
+        if message not in past:
+            continue
+        for source, number in past[message].items():
+            if source in lowest and lowest[source][0] <= number:
+                found.append((message, lowest[source][1]))
+                break
+        sent = record.sends[message]
+        if sent.source not in lowest or sent.number < lowest[sent.source][0]:
+            lowest[sent.source] = (sent.number, message)
+    return found[::-1]
+
+
+class _Pasts:
+    """The past of every message, found source by source; what is left over causes itself."""
+
+    def __init__(self, record: "Record") -> None:
+        self.record = record
+        self.sent_by: dict[SiteId, list[MsgId]] = {}
+        for message, sent in sorted(record.sends.items(), key=lambda item: (item[1].number, item[0])):
+            self.sent_by.setdefault(sent.source, []).append(message)
+        self.knows: dict[SiteId, Past] = {site: {} for site in self.sent_by}
+        self.read = dict.fromkeys(self.sent_by, 0)
+        self.next = dict.fromkeys(self.sent_by, 0)
+        self.past: dict[MsgId, Past] = {}
+        moved = True
+        while moved:
+            moved = False
+            for site, own in self.sent_by.items():
+                while self.next[site] < len(own) and self._read_up_to(site, own[self.next[site]]) is None:
+                    message = own[self.next[site]]
+                    self.past[message] = dict(self.knows[site])
+                    self._learn(site, site, record.sends[message].number)
+                    self.next[site] += 1
+                    moved = True
+        self.stuck = len(self.past) < len(record.sends)
+
+    def _learn(self, site: SiteId, source: SiteId, number: int) -> None:
+        known = self.knows[site]
+        known[source] = max(known.get(source, number), number)
+
+    def _read_up_to(self, site: SiteId, message: "MsgId") -> "MsgId | None":
+        """Let a source learn what it had delivered before it sent; returns what has no known past yet."""
+        log = self.record.logs.get(site, ())
+        while self.read[site] < min(self.record.sends[message].after, len(log)):
+            seen = log[self.read[site]]
+            if seen in self.past:
+                sent = self.record.sends[seen]
+                for source, number in (*self.past[seen].items(), (sent.source, sent.number)):
+                    self._learn(site, source, number)
+            elif seen in self.record.sends:
+                return seen
+            self.read[site] += 1
+        return None
+
+    def circle(self) -> list[Step]:
+        """Follow what each source waits for until a source comes again."""
+        site = next(site for site, own in self.sent_by.items() if self.next[site] < len(own))
+        waits: list[tuple[SiteId, MsgId, MsgId]] = []  # this source waits with this message for the past of that one
+        while site not in [at for at, _, _ in waits]:
+            message = self.sent_by[site][self.next[site]]
+            seen = self._read_up_to(site, message)
+            assert seen is not None
+            waits.append((site, message, seen))
+            site = self.record.sends[seen].source
+        waits = waits[[at for at, _, _ in waits].index(site) :]
+        steps = []
+        for (site, message, seen), (other, earlier, _) in pairwise([*waits, waits[0]]):
+            steps.append(Step("delivers", site, seen, message))
+            if earlier != seen:
+                steps.append(Step("sends", other, earlier, seen))
+        return steps

@@ -1,0 +1,32 @@
+"""The judge of a forest in arrays, for plans too large to be written down as names: same question, same answer.
+
+A plan is right when every member of every group hangs below the group's entry, over edges that lead up to a root, and
+when the classes keep the level. `verify.plans` judges plans in names; this one looks at the arrays a planner made.
+"""
+
+from typing import Any
+
+import numpy as np
+
+
+def broken(parent: Any, entry: Any, group_of: Any, member_node: Any, labels: Any, finest: Any) -> str | None:
+    """Return what is wrong with a forest, or None.
+
+    `parent` and `entry` are the forest; `group_of` and `member_node` name the group and the node of every membership;
+    `labels` are the classes of the groups, `finest` the finest classes that keep the level.
+    """
+    coarse = np.full(int(finest.max()) + 1, -1, np.int64)
+    coarse[finest] = labels
+    if bool((coarse[finest] != labels).any()):
+        return "the classes are too fine for the level"
+    node, goal = member_node.astype(np.int64), entry[group_of].astype(np.int64)
+    left = np.flatnonzero(node != goal)
+    for _ in range(len(parent) + 1):
+        if not len(left):
+            return None
+        up = parent[node[left]]
+        if bool((up < 0).any()):
+            return f"a member of group number {int(group_of[left[up < 0][0]])} is not below the group's entry"
+        node[left] = up
+        left = left[node[left] != goal[left]]
+    return f"group number {int(group_of[left[0]])}: the edges above a member lead in a circle"
