@@ -21,7 +21,7 @@ class GroupPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Edge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A FIFO link that carries the messages of exactly these groups."""
+    """A link that carries the messages of exactly these groups, each class as a FIFO stream of its own (errata 73)."""
 
     parent: SiteId = msgspec.field(name="from")
     child: SiteId = msgspec.field(name="to")

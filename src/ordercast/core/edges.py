@@ -205,7 +205,7 @@ class Edges:
         edge.seen = max(edge.seen, last)
         if not edge.asked or edge.expected > edge.asked_upto:
             edge.asked = True
-            edge.asked_upto = min(last, edge.expected + RESEND_AT_MOST)
+            edge.asked_upto = min(last, edge.expected + RESEND_AT_MOST - 1)
             effects.append(Send(sender, Resend(stream, edge.expected, edge.asked_upto)))
 
     def control(self, sender: SiteId, message: Message) -> list[Effect]:
@@ -224,6 +224,8 @@ class Edges:
                     out.acked, out.since = upto, self.now
             case Resend(stream, first, last):
                 out = self._known(sender, stream, last)
+                first = max(first, out.acked + 1)
+                last = min(last, first + RESEND_AT_MOST - 1)
                 effects += [Send(sender, out.kept[n]) for n in range(first, last + 1) if n in out.kept]
             case Null(stream, last):
                 edge = self._in.setdefault((sender, stream), _In())

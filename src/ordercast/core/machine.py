@@ -99,13 +99,18 @@ class Groups(msgspec.Struct, frozen=True, dict=True):
             raise PeerError(f"{sender} sent {envelope} in class {envelope.order_class}, not {order_class}")
         if envelope.epoch != self.epoch:
             raise PeerError(f"{sender} sent {envelope} of epoch {envelope.epoch}, this is {self.epoch}")
-        if envelope.source not in self._sources or not 0 < envelope.number <= NUMBER_AT_MOST:
+        numbers = 0 < envelope.number <= NUMBER_AT_MOST and 0 < envelope.incarnation <= NUMBER_AT_MOST
+        if envelope.source not in self._sources or not numbers:
             raise PeerError(f"{sender} sent {envelope}, whose source or number is none")
 
     @cached_property
     def everybody(self) -> frozenset[SiteId]:
         """Every member of every group."""
         return frozenset(site for sites in self.members.values() for site in sites)
+
+    def is_source(self, site: SiteId) -> bool:
+        """Whether a site may send."""
+        return site in self._sources
 
     @cached_property
     def _sources(self) -> frozenset[SiteId]:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from ordercast.core.edges import EARLY_AT_MOST, Edges
+from ordercast.core.edges import Edges
 from ordercast.core.effects import Deliver, Effect, Held
 from ordercast.core.events import Envelope, Event, Message, Multicast
 from ordercast.core.machine import NUMBER_AT_MOST, Groups
@@ -261,7 +261,8 @@ class CountingMulticast:
         match message:
             case Count(order_class) | Grant(order_class):
                 counter = self.counters[order_class]
-                if not counter.may_come(sender, message):
+                late = isinstance(message, Grant) and message.counted < self.lines[order_class].next - 1
+                if late or not counter.may_come(sender, message):
                     raise PeerError(f"{sender} sent {self.me} what is not expected now: {message}")
                 if isinstance(message, Count):
                     self._count(sender, message, effects)
@@ -288,8 +289,8 @@ class CountingMulticast:
 
     def _deliver(self, number: int, envelope: Envelope, effects: list[Effect]) -> None:
         line = self.lines[envelope.order_class]
-        if number < line.next or number in line.early or number > line.next + EARLY_AT_MOST:
-            raise PeerError(f"number {number} is taken, or far ahead: {envelope}")
+        if number < line.next or number in line.early:
+            raise PeerError(f"two messages with number {number}: {envelope}")
         line.early[number] = (envelope, self.edges.now)
         while line.next in line.early:
             ready, _ = line.early.pop(line.next)

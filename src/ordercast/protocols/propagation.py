@@ -37,6 +37,7 @@ from ordercast.types import GroupId, SiteId
 Destination = tuple[GroupId, ...]
 Past = tuple[tuple[SiteId, Destination, int], ...]
 """For a source and a destination, the highest number of a message that came before."""
+TELL_SETTLED = 3
 HERE = ""  # the sender of an edge that is none: messages that enter where they are sent
 
 
@@ -128,7 +129,7 @@ class Propagation:
         self.not_safe: OrderedDict[int, None] = OrderedDict()  # own messages by number, the first in constant time
         self.placing: dict[int, SiteId] = {}  # own messages whose place is asked for, and who will say it
         self.safe_of: dict[SiteId, int] = {}  # with `causal`: messages of a source up to this number are safe
-        self.told_safe = 0
+        self.told_safe, self.times_told = 0, TELL_SETTLED
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
@@ -166,18 +167,32 @@ class Propagation:
         self.groups.check(sender, envelope)
         if carry.stream != 2 * envelope.order_class + bool(message.stamp):
             raise PeerError(f"{sender} sent {envelope} on stream {carry.stream}")
+        try:
+            entry = self.routes.entry(envelope.groups)
+        except LocalError as error:
+            raise PeerError(f"{sender} sent {envelope}: {error}") from None
         if message.stamp:
             above = self.routes.parent(envelope.order_class, self.me)
             if sender != above or not self.routes.passes(self.me, envelope.groups):
                 raise PeerError(f"{sender} sent {envelope} down, and is not above {self.me}")
-        elif envelope.source != sender or self.routes.entry(envelope.groups) != self.me:
+        elif envelope.source != sender or entry != self.me:
             raise PeerError(f"{sender} sent {envelope}, which is not its own or does not enter at {self.me}")
-        try:
-            for _, groups, _ in message.past:
-                self.groups.destination(groups)
+        self._check_past(sender, message)
+
+    def _check_past(self, sender: SiteId, message: Propagate) -> None:
+        """What a message names was sent before it: by its source, or with `causal` by anybody."""
+        envelope = message.envelope
+        for source, groups, number in message.past:
+            try:
+                self.groups.origin(source, groups)
                 self.routes.entry(groups)
-        except LocalError as error:
-            raise PeerError(f"{sender} sent {envelope} after a message that nobody sends: {error}") from None
+            except LocalError as error:
+                raise PeerError(f"{sender} sent {envelope} after a message that nobody sends: {error}") from None
+            own = source == envelope.source
+            if (not own and not self.causal) or (own and number >= envelope.number):
+                raise PeerError(f"{sender} sent {envelope} after {source}:{number}, which does not come before it")
+        if not 0 <= message.safe < envelope.number:
+            raise PeerError(f"{sender} sent {envelope} and calls {message.safe} messages safe")
 
     def _control(self, sender: SiteId, message: Message) -> list[Effect]:
         if type(message) is Place:
@@ -189,8 +204,10 @@ class Propagation:
             del self.placing[message.number]
             return [Placed(message.number, message.stamp)]
         if type(message) is Settled:
+            if message.number <= self.safe_of.get(sender, 0):
+                return []
             self._forget(sender, message.number)
-            return []
+            return [Append(Received(sender, message))]  # a restarted site must not name again what is everywhere
         effects = self.edges.control(sender, message)
         if self.receipts and type(message) is Ack:
             self._safe(effects)
@@ -225,9 +242,15 @@ class Propagation:
                     del own[groups]
 
     def _tell_settled(self, effects: list[Effect]) -> None:
-        """Once this site has fallen silent and all it sent is safe, those who may still name it are told."""
+        """Once this site has fallen silent and all it sent is safe, those who may still name it are told.
+
+        It is said at some ticks, because nobody acknowledges it; whoever misses all of them names more than needed.
+        """
         if self.told_safe < self.sent == self._safe_upto:
+            self.times_told = 0
             self.told_safe = self.sent
+        if self.told_safe == self.sent and self.times_told < TELL_SETTLED:
+            self.times_told += 1
             others = sorted(self.groups.everybody - {self.me})
             effects += [Send(site, Settled(self.sent)) for site in others]
 
@@ -375,5 +398,5 @@ class Propagation:
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is unacknowledged."""
-        silent = not self.causal or self.told_safe == self.sent
+        silent = not self.causal or (self.told_safe == self.sent and self.times_told == TELL_SETTLED)
         return self.edges.idle and not self.waiting and silent

@@ -290,7 +290,7 @@ class Sequencing:
                 self._accepted(order_class, count, numbers, effects)
             case FetchMsgs(group, first, last):
                 history = self._sequencer_of(group).history[group]
-                for number in range(first, min(last, first + FETCH_AT_MOST) + 1):
+                for number in range(first, min(last + 1, first + FETCH_AT_MOST)):
                     if number in history:
                         self._to(sender, history[number], effects)
             case Latest(numbers):
@@ -312,10 +312,11 @@ class Sequencing:
             if self.causal and any(asking for other, asking in self.asking.items() if other != order_class):
                 return
             asking = self.asking.setdefault(order_class, {})
-            if len(asking) >= UNDER_WAY_AT_MOST:
-                return
+            count = self.counted.get(order_class, 0) + 1
+            if count - next(iter(asking), count) >= UNDER_WAY_AT_MOST:
+                return  # the sequencer keeps so many answers: the oldest request may still have to be repeated
             self.unsent.popleft()
-            count = self.counted[order_class] = self.counted.get(order_class, 0) + 1
+            self.counted[order_class] = count
             envelope = self.groups.envelope(multicast.groups, self.me, self.incarnation, number, multicast.body)
             request = DoMulticast(envelope, count, self.past.frozen() if self.causal else ())
             asking[count] = (request, self.now)
@@ -359,8 +360,9 @@ class Sequencing:
         client = (envelope.source, envelope.incarnation)
         refusal = self._refusal(sequencer, envelope, request.count)
         if refusal == "taken":  # a repeated request; known by sender, incarnation and count, not by id (errata 34)
-            numbers = sequencer.answers[client].get(request.count, ())
-            self._to(sender, Accepted(envelope.order_class, request.count, numbers), effects)
+            numbers = sequencer.answers[client].get(request.count)
+            if numbers is not None:  # older ones are answered: their sender would not have gone on without
+                self._to(sender, Accepted(envelope.order_class, request.count, numbers), effects)
         if refusal is not None:
             return  # it comes again, and its sender holds back meanwhile
         early = sequencer.early.setdefault(client, {})
@@ -449,7 +451,9 @@ class Sequencing:
         if self.delivered.get(group, upto) < upto and group not in self.fetched:
             self.fetched.add(group)
             first = self.delivered[group] + 1
-            self._to(self._sequencer_site(group), FetchMsgs(group, first, min(upto, first + FETCH_AT_MOST)), effects)
+            self._to(
+                self._sequencer_site(group), FetchMsgs(group, first, min(upto, first + FETCH_AT_MOST - 1)), effects
+            )
 
     def _tick(self, now: float, effects: list[Effect]) -> None:
         """Ask again for what was not accepted, report what is stable here, tell the latest numbers."""

@@ -17,7 +17,7 @@ import msgspec
 from ordercast.core.edges import Edges
 from ordercast.core.effects import Append, Deliver, Effect, Held
 from ordercast.core.events import Envelope, Event, Message, Multicast, Tick
-from ordercast.core.machine import Groups
+from ordercast.core.machine import NUMBER_AT_MOST, Groups
 from ordercast.errors import PeerError
 from ordercast.topology import SpanningTrees
 from ordercast.types import SiteId
@@ -158,7 +158,7 @@ class SwapMulticast:
         match message:
             case Swap(_, last):
                 right = self.trees.are_neighbours(envelope.order_class, sender, self.me)
-                right = right and last[0] in self.groups.sources
+                right = right and self.groups.is_source(last[0]) and 0 < last[2] <= NUMBER_AT_MOST
             case Request():
                 right = envelope.source == sender not in sites and self.trees.root(envelope.order_class) == self.me
             case Ordered():
@@ -168,7 +168,9 @@ class SwapMulticast:
 
     def _take(self, sender: SiteId, message: Message, effects: list[Effect]) -> None:
         match message:
-            case Swap() as swap:
+            case Swap(envelope, last) as swap:
+                if self.chains[envelope.order_class].has_passed(last):
+                    raise PeerError(f"{sender} sent {swap}, which is to leave {last} behind: that was ordered")
                 self._swap(sender, swap, effects)
             case Request(envelope):
                 self._swap(self.me, Swap(envelope, key_of(envelope)), effects)
@@ -189,6 +191,9 @@ class SwapMulticast:
         self, order_class: int, predecessor: MsgKey | None, envelope: Envelope, effects: list[Effect]
     ) -> None:
         """Send the pair: the body to members only, a stub to the rest of the class (errata 44)."""
+        chain = self.chains[order_class]
+        if predecessor in chain.waiting or chain.has_passed(predecessor):  # before anything is sent
+            raise PeerError(f"two messages after {predecessor}: {envelope}")
         members = set(self.groups.union(envelope.groups))
         full = Ordered(predecessor, envelope)
         stub = Ordered(predecessor, msgspec.structs.replace(envelope, body=b""))

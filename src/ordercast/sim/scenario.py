@@ -18,6 +18,7 @@ from ordercast.sim.world import Crash, Outcome, Trace, World
 from ordercast.topology import Plan
 from ordercast.types import ClassRule, Level, Planner, SiteId
 from ordercast.verify.deliveries import Record, Sent
+from ordercast.verify.plans import judge as judge_plan
 
 SEARCH = Budget(steps=20_000)  # for `best`: in steps, so that a run is a function of its seed
 
@@ -87,7 +88,12 @@ def deploy(scenario: Scenario) -> Deployment:
         plan = make_plan(membership, asked).plan
     if plan is not None and protocol == "propagation":
         split = plan.classes
+        verdict = judge_plan(plan, membership.as_dict())
+        if (broken := verdict.broken) is not None:
+            raise InputError(f"the plan cannot run: {broken} does not hold: {verdict.findings[broken].example}")
     if scenario.groups_alone:
+        if protocol != "sequencer" or not scenario.causal:
+            raise InputError("a class for each group is KIN's hybrid: sequencer, causal")
         split = [[group] for group in membership.groups]
     elif not are_right(membership, split, level):
         raise InputError(f"classes {rule} do not keep the level {level}")

@@ -88,7 +88,7 @@ class World:
         self.chance = random.Random(seed)
         self.trace, self.keep, self.film = trace, keep, film
         self.watch = Watch(deployment.groups.members, deployment.promises, receipts=deployment.receipts)
-        self.watch.all_places = not (self.network.loss or self.network.cuts or durable)
+        self.watch.all_places = not (self.network.loss or self.network.cuts or self.network.jitter or durable)
         self.machines: dict[SiteId, Machine] = {site: deployment.machine(site) for site in deployment.sites}
         self.outcome = Outcome(load=dict.fromkeys(self.machines, 0))
         self.logs: dict[SiteId, list[Event]] | None = {site: [] for site in self.machines} if durable else None
@@ -349,6 +349,8 @@ class World:
                         self._deliver(site, *now)
                     elif again.pop(0) != now:
                         self.watch.differs(site, effect.envelope.source, effect.envelope.number)
+                elif type(effect) in (Placed, Safe):
+                    self._apply(site, [effect])
         if again:
             self.watch.differs(site, again[0][0].source, again[0][0].number)
         self._awake[site] = None

@@ -19,14 +19,17 @@ def broken(parent: Any, entry: Any, group_of: Any, member_node: Any, labels: Any
     coarse[finest] = labels
     if bool((coarse[finest] != labels).any()):
         return "the classes are too fine for the level"
+    top = np.where(parent < 0, np.arange(len(parent)), parent)
+    for _ in range(len(parent).bit_length()):
+        top = top[top]  # twice as far up each time
+    if bool((parent[top] >= 0).any()):
+        return "edges lead in a circle"
     node, goal = member_node.astype(np.int64), entry[group_of].astype(np.int64)
     left = np.flatnonzero(node != goal)
-    for _ in range(len(parent) + 1):
-        if not len(left):
-            return None
+    while len(left):
         up = parent[node[left]]
         if bool((up < 0).any()):
             return f"a member of group number {int(group_of[left[up < 0][0]])} is not below the group's entry"
         node[left] = up
         left = left[node[left] != goal[left]]
-    return f"group number {int(group_of[left[0]])}: the edges above a member lead in a circle"
+    return None

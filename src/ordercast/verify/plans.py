@@ -6,7 +6,7 @@ FIFO stream per class, and streams take any time at all: two classes on one edge
 is numbered and sent again by itself (errata 73).
 
 PG1, PG2 (GS88 §3.1): what a group's messages cross must be a tree from its entry to every member. forest: the edges of
-one class form a forest, which is all that the machine can run.
+one class form a forest, which is all that the machine can run, and its groups hang together.
 
 total: follow two messages back from a site where both are delivered. While they came over the same stream, their order
 was decided further up; the first site where they came over different streams (or one of them entered) is their *merge
@@ -75,8 +75,9 @@ def judge(plan: Plan, membership: Mapping[GroupId, Iterable[SiteId]] | None = No
     found["PG1"] = _primary_destinations(plan)
     found["PG2"] = routes.exactly_once() if found["PG1"].ok else Finding(False, "not judged: PG1 fails")
     if found["form"].ok and found["PG2"].ok:
-        found["forest"] = _forests(plan)
-        found["total"], found["acyclic"] = _order(plan, routes, trees=found["forest"].ok)
+        forests = _forests(plan)
+        found["total"], found["acyclic"] = _order(plan, routes, trees=forests.ok)
+        found["forest"] = forests if not forests.ok else _whole(plan, routes.class_of)
         found["extra"] = _extra(plan, routes)
         found["cost"] = _cost(plan, routes)
     else:
@@ -171,7 +172,7 @@ def _form(plan: Plan, membership: Mapping[GroupId, Iterable[SiteId]] | None) -> 
     links = Counter((edge.parent, edge.child) for edge in plan.edges)
     for (parent, child), count in links.items():
         if count > 1:
-            return Finding(False, f"the edge {parent!r} -> {child!r} is listed {count} times: one FIFO link, one entry")
+            return Finding(False, f"the edge {parent!r} -> {child!r} is listed {count} times: one link, one entry")
     in_classes = Counter(group for groups in plan.classes for group in groups)
     for group in plan.groups:
         if in_classes[group] != 1:
@@ -288,6 +289,17 @@ def _forests(plan: Plan) -> Finding:
             above = parent.get(node)
             node = None if above is None else (node[0], above)
         rooted.update(path)
+    return Finding(True)
+
+
+def _whole(plan: Plan, class_of: Mapping[GroupId, int]) -> Finding:
+    """Tell whether the groups of every class hang together: a message to several of them may tie what does not."""
+    part_of = _connected(plan, class_of)
+    first: dict[int, GroupId] = {}
+    for group, index in class_of.items():
+        other = first.setdefault(index, group)
+        if part_of[group] != part_of[other]:
+            return Finding(False, f"groups {other!r} and {group!r} are in one class and share no site, over no others")
     return Finding(True)
 
 

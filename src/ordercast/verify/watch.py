@@ -53,7 +53,7 @@ class Watch:
     ) -> None:
         self.members, self.promises, self.receipts = members, promises, receipts
         self.causal = "causal" in promises
-        self.all_places = True  # on links that lose messages the word of a place may be lost, and is not said again
+        self.all_places = True  # on links that lose or reorder, the word of a place may be lost, or come too late
         self.broken: dict[str, str] = {}
         self._open: dict[Key, _Open] = {}
         self._sites: dict[SiteId, _Site] = {site: _Site() for sites in members.values() for site in sites}
