@@ -122,3 +122,9 @@ def test_after_a_failed_start_the_next_try_works(tmp_path: Path, broken: str) ->
             await sites["p"].multicast("a", b"x", ack="safe")
 
     run(work())
+
+
+@pytest.mark.parametrize("union", [["a"], ["a", "a"], ["a", "nothing"], []])
+def test_unions_name_groups_that_are_there(union: list[str]) -> None:
+    with pytest.raises(InputError, match="must name at least two groups that are in"):
+        Cluster(sites={"p": "127.0.0.1:7001"}, groups={"a": ["p"], "b": ["p"]}, unions=[union])

@@ -133,6 +133,9 @@ def _problems(cluster: Cluster) -> Iterator[str]:
         yield from (f"group {group}: {site!r} is not in [sites]" for site in members if site not in cluster.sites)
         if not members or len(set(members)) < len(members):
             yield f"group {group}: empty, or a site is named twice"
+    for union in cluster.unions:
+        if len(set(union)) < 2 or not set(union) <= cluster.groups.keys():
+            yield f"unions: {'+'.join(union)!r} must name at least two groups that are in [groups]"
     yield from _wrong_addresses(cluster)
     yield from _wrong_rights(cluster)
     if cluster.limits.body_bytes > 20 * 2**20:
@@ -179,8 +182,6 @@ def deploy(cluster: Cluster) -> Deployment:
     members = {group: sorted(sites) for group, sites in sorted(cluster.groups.items())}
     for union in cluster.unions:
         names = sorted(set(union))
-        if len(names) < 2 or not set(names) <= cluster.groups.keys():
-            raise InputError(f"unions: {'+'.join(union)!r} must name at least two groups that are in [groups]")
         members["+".join(names)] = sorted({site for name in names for site in cluster.groups[name]})
     rule = class_rule(cluster.protocol, cluster.level, causal=cluster.causal)
     plan = None if rule is None else _plan(cluster, members, rule)

@@ -66,6 +66,7 @@ class Local(NamedTuple):
     log: tuple[Delivery, ...]
     after: tuple[int, ...]  # for each multicast of this site: deliveries here before it was sent
     inputs: tuple[Event, ...]  # the durable log, kept only while a crash may happen
+    places: tuple[tuple[int, bytes], ...] = ()  # what this site heard of its messages
 
 
 Move = tuple[int, int, int, int]
@@ -100,7 +101,9 @@ class Explorer:
         self._message: list[Message] = []
         self._contents: dict[tuple[int, ...], int] = {(): 0}
         self._content: list[tuple[int, ...]] = [()]
-        self._steps: list[dict[Any, tuple[int, Sends, int]]] = []  # by number of the site; last: how many effects
+        # By number of the site: what it becomes, sends, how many effects there were, and its messages called safe.
+        self._steps: list[dict[Any, tuple[int, Sends, int, tuple[int, ...]]]] = []
+        self._called_safe: dict[str, str] = {}
 
     def run(self) -> Explored:
         """Explore until a violation, the end, or the limit."""
@@ -122,9 +125,9 @@ class Explorer:
                     found.states += 1
                     parents.append(index)
                     moves.append(move)
-            if end:
+            if end or self._called_safe:
                 found.ends += 1
-                found.findings = self._judge(state)
+                found.findings = self._called_safe or self._judge(state)
                 if found.findings:
                     found.trace, found.film = self._trace(parents, moves, index)
                     break
@@ -161,10 +164,12 @@ class Explorer:
                     yield (DOUBLE, link, choice, 0), self._do(state, (DOUBLE, link, choice, 0))
         if crashes:
             for site in range(self.count):
-                moved = True
                 yield (CRASH, site, 0, 0), self._do(state, (CRASH, site, 0, 0))
         if not moved and ticks < self.case.ticks_at_most and not self._all_idle(state):
             yield (TICK, 0, 0, 0), self._do(state, (TICK, 0, 0, 0))
+            for site in range(self.count) if crashes else ():
+                for effects in range(1, self._steps[state[site]][(TICK, ticks + 1), crashes][2]):
+                    yield (TICK, site, 0, effects), self._do(state, (TICK, site, 0, effects))
 
     def _with_crashes(self, state: State, move: Move, site: int) -> Iterator[tuple[Move, State]]:
         """Yield a move, and the same with a crash between any two effects of the site's step."""
@@ -193,7 +198,10 @@ class Explorer:
         elif kind == TICK:
             after[-1] += 1
             for site in range(self.count):
-                self._feed(after, site, (TICK, after[-1]))
+                if not effects or site != at:
+                    self._feed(after, site, (TICK, after[-1]))
+            if effects:
+                self._feed(after, at, (TICK, after[-1]), effects)
         else:
             content = self._content[state[at]]
             if kind != DOUBLE:
@@ -211,17 +219,31 @@ class Explorer:
         step = steps.get(key)
         if step is None:
             step = steps[key] = self._step(self._local[state[site]], event, state[-2] > 0, effects)
-        state[site], sends, _ = step
+        state[site], sends, _, safe = step
+        for number in safe:
+            self._check_safe(state, site, number)
         for link, message in sends:
             state[link] = self._content_number((*self._content[state[link]], message))
         if effects:
             self._crash(state, site)
 
-    def _step(self, local: Local, code: tuple[int, ...], durable: bool, upto: int) -> tuple[int, Sends, int]:
+    def _check_safe(self, state: list[int], site: int, number: int) -> None:
+        """A message that is called safe has been delivered at every destination."""
+        groups = self.orders[site][number - 1]
+        message = Envelope(0, 1, groups, self.sites[site], 1, number, b"").msg_id
+        for member in self.deployment.groups.union(groups):
+            delivered = self._local[state[self.number[member]]].log
+            if not any(entry[0] == message for entry in delivered):
+                self._called_safe["receipts"] = f"{message} is called safe, and {member} lacks it"
+
+    def _step(
+        self, local: Local, code: tuple[int, ...], durable: bool, upto: int
+    ) -> tuple[int, Sends, int, tuple[int, ...]]:
         """Compute a step that was never met: the site after it, what goes on which link, how many effects it has."""
         event = self._event(local, code)
         machine = self._thaw(local)
         log, inputs, after, sends = list(local.log), list(local.inputs), local.after, []
+        places, safe = list(local.places), []
         effects = machine.step(event)
         if isinstance(event, Multicast) and (not upto or Append(event) in effects[:upto]):
             after = (*after, len(log))
@@ -236,17 +258,21 @@ class Explorer:
                         inputs.append(input_)
                 case Refuse():
                     raise AssertionError(f"{machine.me} refuses an honest peer: {effect}")
-                case Placed() | Safe():
-                    pass
+                case Placed(number, stamp):
+                    places.append((number, stamp))
+                case Safe(number):
+                    safe.append(number)
                 case _:
                     raise TypeError(f"no such effect: {effect!r}")
-        number = local.machine if upto else self._freeze(machine)
-        became = Local(local.site, number, tuple(log), after, tuple(inputs) if durable else ())
-        return self._local_number(became), tuple(sends), len(effects)
+        frozen = local.machine if upto else self._freeze(machine)
+        kept = tuple(inputs) if durable else ()
+        became = Local(local.site, frozen, tuple(log), after, kept, tuple(places))
+        return self._local_number(became), tuple(sends), len(effects), tuple(safe)
 
     def _event(self, local: Local, code: tuple[int, ...]) -> Event:
         if code[0] == MULTICAST:
-            return Multicast(self.orders[local.site][code[1]], b"%d" % (code[1] + 1))
+            groups, body = self.orders[local.site][code[1]], b"%d" % (code[1] + 1)
+            return Multicast(groups, body, self.deployment.receipts)
         if code[0] == TICK:
             return Tick(float(code[1]))
         return Received(self.sites[code[1]], self._message[code[2]])
@@ -333,6 +359,10 @@ class Explorer:
             for message, _, _, body in local.log:
                 if message in sends and body != b"%d" % sends[message].number:
                     findings["creation"] = f"{site} delivers {message} with another body than was sent"
+            stamp_of = {message: stamp for other in locals_ for message, _, stamp, _ in other.log}
+            for number, stamp in local.places:
+                if stamp_of.get(f"{site}:{number}", stamp) != stamp:
+                    findings["receipts"] = f"{site} hears another place of {site}:{number} than is delivered"
             if held := self._thaw(local).held():
                 findings["held"] = f"{site}: {held[0]}"
         return findings
@@ -387,7 +417,7 @@ class Explorer:
         if kind == CRASH:
             return f"{self.sites[at]} crashes and restarts"
         if kind == TICK:
-            return "time passes"
+            return f"time passes{f'; {self.sites[at]} ticks' if effects else ''}{broken}"
         sender, receiver = divmod(at - self.count, self.count)
         message = self._message[self._content[state[at]][choice]]
         verb = {CARRY: "", LOSE: "lost: ", DOUBLE: "doubled: "}[kind]

@@ -76,8 +76,8 @@ def judge(plan: Plan, membership: Mapping[GroupId, Iterable[SiteId]] | None = No
     found["PG2"] = routes.exactly_once() if found["PG1"].ok else Finding(False, "not judged: PG1 fails")
     if found["form"].ok and found["PG2"].ok:
         forests = _forests(plan)
+        found["forest"] = _whole(plan, routes.class_of) if forests.ok else forests
         found["total"], found["acyclic"] = _order(plan, routes, trees=forests.ok)
-        found["forest"] = forests if not forests.ok else _whole(plan, routes.class_of)
         found["extra"] = _extra(plan, routes)
         found["cost"] = _cost(plan, routes)
     else:

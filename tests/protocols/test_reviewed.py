@@ -1,0 +1,226 @@
+"""What a hostile reading of the machines found: each case as small as it was told."""
+
+import dataclasses
+import sys
+
+import pytest
+from msgspec.structs import replace
+
+from ordercast import ClassRule, Level, Membership, Plan, Planner, Request, judge, make_plan
+from ordercast.core.edges import Carry, Edges, Resend
+from ordercast.core.effects import Append, Deliver, Effect, Send
+from ordercast.core.events import Event, Message, Multicast, Received, Tick
+from ordercast.errors import InputError, PeerError
+from ordercast.protocols.counting import Numbered
+from ordercast.protocols.deployment import MACHINES, Deployment
+from ordercast.protocols.lamport import Ask
+from ordercast.protocols.propagation import Propagate, Propagation, Settled
+from ordercast.protocols.swap import Swap
+from ordercast.sim.explorer import CRASH, TICK, Explorer, Move, State
+from ordercast.sim.scenario import Scenario, deploy
+from ordercast.testing.campaign import small_case
+from ordercast.topology import Cost, Edge, GroupPlan
+from ordercast.types import SiteId
+from tests.planted import planted
+
+
+def with_sources(deployment: Deployment, sources: str) -> Deployment:
+    return dataclasses.replace(deployment, groups=replace(deployment.groups, sources=tuple(sources)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["arrow-counting", "combining-counting"])
+def test_a_counting_site_keeps_what_is_far_ahead(protocol: str) -> None:
+    """Number 1 comes by a link that was cut while 100,100 others came by another: nothing is refused, nothing lost."""
+    deployment = with_sources(deploy(Scenario(Membership.of({"A": "abz"}), protocol)), "ab")
+    machine, many = deployment.machine("z"), 100_100
+
+    def numbered(source: str, number: int, place: int) -> list[Effect]:
+        envelope = deployment.groups.envelope(("A",), source, 1, number, b"")
+        return machine.step(Received(source, Carry(1, number, Numbered(place, envelope))))
+
+    for number in range(1, many):
+        assert not any(isinstance(effect, Deliver) for effect in numbered("b", number, number + 1))
+    assert len(machine.held()) == many - 1
+    assert many == sum(isinstance(effect, Deliver) for effect in numbered("a", 1, 1))
+
+
+class Conversation:
+    """Machines, and a network that loses what it is told to."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.machines = {site: deployment.machine(site) for site in deployment.sites}
+        self.logs: dict[SiteId, list[str]] = {site: [] for site in self.machines}
+        self.lost: list[Message] = []
+        self._net: list[tuple[SiteId, SiteId, Message]] = []
+
+    def do(self, site: SiteId, event: Event, lose: tuple[type[Message], ...] = ()) -> None:
+        """Feed a site, and carry everything that follows; first ACCEPTs of these kinds are lost."""
+        self._apply(site, event)
+        while self._net:
+            sender, to, message = self._net.pop(0)
+            if isinstance(message, lose) and getattr(message, "count", 0) == 1 and to in "px":
+                self.lost.append(message)
+            else:
+                self._apply(to, Received(sender, message))
+
+    def _apply(self, site: SiteId, event: Event) -> None:
+        for effect in self.machines[site].step(event):
+            if isinstance(effect, Send):
+                self._net.append((site, effect.to, effect.message))
+            elif isinstance(effect, Deliver):
+                self.logs[site].append(effect.envelope.msg_id)
+
+
+def test_a_sequencer_keeps_the_answer_to_what_may_be_asked_again() -> None:
+    """X asks for A, the answer is lost, and it goes on with B: not so far that the answer is forgotten."""
+    family = Membership.of({"A": "psu", "B": "su", "C": "cp"})
+    with planted("protocols.sequencing", ("UNDER_WAY_AT_MOST = 1024", "UNDER_WAY_AT_MOST = 8")):
+        deployment = deploy(Scenario(family, "sequencer", causal=True, class_rule=ClassRule.BLOCKS))
+        talk = Conversation(with_sources(deployment, "x"))
+        module = sys.modules["ordercast.protocols.sequencing"]
+        first = (module.Accept, module.Accepted)
+        talk.do("x", Multicast(("A",), b"1"), lose=first)
+        for _ in range(20):
+            talk.do("x", Multicast(("B",), b"b"), lose=first)
+        talk.do("x", Multicast(("C",), b"after all"))
+        for time in range(1, 30):
+            for site in talk.machines:
+                talk.do(site, Tick(float(time)))
+
+    assert talk.lost
+    assert talk.logs["p"] == ["x:1", "x:22"]
+    assert all(machine.idle for machine in talk.machines.values())
+
+
+def test_a_class_that_does_not_hang_together_is_refused() -> None:
+    """A={a} and B={b} in one class: a message to A+B would close the circle a, C, c, D, b."""
+    members = {"A": ["a"], "B": ["b"], "C": ["a", "c"], "D": ["b", "c"]}
+    groups = {
+        "A": GroupPlan("r", ["a"], 1, ["r"]),
+        "B": GroupPlan("r", ["b"], 1, ["r"]),
+        "C": GroupPlan("a", ["a", "c"], 1, []),
+        "D": GroupPlan("b", ["b", "c"], 1, []),
+    }
+    edges = [Edge("a", "c", ["C"]), Edge("b", "c", ["D"]), Edge("r", "a", ["A"]), Edge("r", "b", ["B"])]
+    plan = Plan("by hand", Level.ACYCLIC, 1, [["A", "B"], ["C"], ["D"]], groups, edges, Cost(1.0, 0.5, 4, 8))
+
+    assert judge(plan, members).broken == "forest"
+    with pytest.raises(InputError, match="forest does not hold"):
+        deploy(Scenario(Membership.of(members), plan=plan))
+
+
+def test_a_plan_given_to_the_simulator_is_judged() -> None:
+    family = Membership.of({"A": "abc", "B": "bcd"})
+    plan = make_plan(family, Request(Planner.ELIMINATION)).plan
+
+    deploy(Scenario(family, plan=plan))
+    with pytest.raises(InputError, match="the plan cannot run: PG2"):
+        deploy(Scenario(family, plan=replace(plan, edges=plan.edges[1:])))
+
+
+@pytest.mark.parametrize("protocol", MACHINES)
+def test_a_class_for_each_group_is_kin_s_hybrid_and_nothing_else(protocol: str) -> None:
+    with pytest.raises(InputError, match="KIN's hybrid"):
+        deploy(Scenario(Membership.of({"A": "ab", "B": "abc"}), protocol, groups_alone=True))
+
+
+def test_what_is_everywhere_is_not_named_after_a_restart() -> None:
+    """`Settled` is in the log: a restarted site's next message names nothing of silent sources."""
+    deployment = with_sources(deploy(Scenario(Membership.of({"A": "abc"}), causal=True)), "abcx")
+    plan = deployment.plan
+    assert plan is not None
+    entry = plan.groups["A"].entry
+    machine = deployment.machine(entry)
+    envelope = deployment.groups.envelope(("A",), "x", 1, 1, b"")
+    log: list[Event] = []
+    for event in (
+        Received("x", Carry(0, 1, Propagate(envelope))),
+        Received("x", Settled(1)),
+        Received("x", Settled(1)),
+    ):
+        log += [effect.event for effect in machine.step(event) if isinstance(effect, Append)]
+    assert len(log) == 2
+    restarted = deployment.machine(entry)
+    for logged in log:
+        restarted.step(logged)
+    assert isinstance(restarted, Propagation)
+
+    assert not any(restarted.past.values())
+
+
+def test_own_messages_that_were_held_are_called_safe() -> None:
+    """A group of one site: its message waits for an earlier one of this site, which comes by another way."""
+    deployment = with_sources(deploy(Scenario(Membership.of({"A": "a", "B": "ab"}).with_unions(["AB"]))), "ab")
+    deployment = dataclasses.replace(deployment, receipts=True)
+    talk = Conversation(deployment)
+    for site in "ab":
+        for groups in (("B",), ("A", "B"), ("A",), ("A", "B"), ("B",)):
+            talk.do(site, Multicast(groups, b"", True))
+    for time in range(1, 20):
+        for site in talk.machines:
+            talk.do(site, Tick(float(time)))
+
+    assert all(machine.idle for machine in talk.machines.values())
+    assert all(not machine.not_safe for machine in talk.machines.values() if isinstance(machine, Propagation))
+
+
+@pytest.mark.parametrize("last", [("b", 1, 0), ("b", 1, -7), ("nobody", 1, 1)])
+@pytest.mark.parametrize("protocol", ["arrow", "combining", "hybrid"])
+def test_a_swap_that_leaves_nonsense_behind_is_refused(protocol: str, last: tuple[str, int, int]) -> None:
+    deployment = with_sources(deploy(Scenario(Membership.of({"A": "abc"}), protocol)), "abc")
+    machine = deployment.machine(deployment.trees.root(0))
+    envelope = deployment.groups.envelope(("A",), "b", 1, 1, b"")
+
+    with pytest.raises(PeerError):
+        machine.step(Received("b", Carry(0, 1, Swap(envelope, last))))
+    machine.step(Multicast(("A",), b"honest"))
+    assert machine.sent == 1
+
+
+def test_pasts_that_cannot_be_are_refused() -> None:
+    """Another source's message without `causal`, the message itself or a later one, a source that does not exist."""
+    deployment = with_sources(deploy(Scenario(Membership.of({"A": "abc", "B": "abc"}))), "xy")
+    plan = deployment.plan
+    assert plan is not None
+    machine = deployment.machine(plan.groups["A"].entry)
+    envelope = deployment.groups.envelope(("A",), "x", 1, 5, b"")
+    for past in ((("y", ("B",), 1),), (("x", ("B",), 5),), (("x", ("B",), 9),), (("nobody", ("B",), 1),)):
+        with pytest.raises(PeerError):
+            machine.step(Received("x", Carry(0, 1, Propagate(envelope, b"", past))))
+    with pytest.raises(PeerError):
+        machine.step(Received("x", Carry(0, 1, Propagate(envelope, b"", (), False, 5))))
+
+
+def test_a_request_to_send_everything_again_is_answered_in_parts() -> None:
+    edges = Edges()
+    for number in range(1000):
+        edges.send("b", 0, Ask(number))
+
+    assert len(edges.control("b", Resend(0, -(2**62), 1000))) == 256
+
+
+def test_the_explorer_crashes_after_ticks_and_in_the_middle_of_them() -> None:
+    tried: set[tuple[bool, bool]] = set()
+
+    class Noting(Explorer):
+        def _do(self, state: State, move: Move) -> State:
+            tried.add((move[0] == TICK and move[3] > 0, move[0] == CRASH and state[-1] > 0))
+            return super()._do(state, move)
+
+    assert not Noting(small_case("combining", {"crashes": 1})).run().findings
+    assert {(False, False), (True, False), (False, True)} == tried
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        ("upto = self.edges.settled(key) if not key[0] else self.edges.acked(key)", "upto = 10**9"),
+        ("Place(envelope.number, stamp)))", "Place(envelope.number, stamp + b'!')))"),
+    ],
+)
+def test_the_explorer_judges_receipts(rule: tuple[str, str]) -> None:
+    with planted("protocols.propagation", rule):
+        case = small_case("propagation", {"losses": 1})
+        case = dataclasses.replace(case, deployment=dataclasses.replace(case.deployment, receipts=True))
+        assert "receipts" in Explorer(case).run().findings
