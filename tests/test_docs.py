@@ -65,7 +65,7 @@ def test_errata_that_are_cited_are_listed() -> None:
     listed = [
         int(n) for n in re.findall(r"^(\d+)\. \*\*", (ROOT / "docs" / "errata.md").read_text("utf-8"), re.MULTILINE)
     ]
-    assert listed == list(range(1, 75))
+    assert len(listed) >= 74 and listed == list(range(1, len(listed) + 1))
     sources = [path for folder in ("src", "tests", "docs") for path in (ROOT / folder).rglob("*.*")]
     for path in sources:
         if path.suffix in (".py", ".md", ".txt"):
