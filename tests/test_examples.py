@@ -1,32 +1,23 @@
 """Examples are short, and run."""
 
 import ast
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from ordercast.runtime.ports import free_ports
+
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 
 def free_base(count: int = 10) -> int:
-    """Return the first of some ports in a row that are free."""
-    for base in range(20_000, 32_000, count):
-        held = []
-        try:
-            for port in range(base, base + count):
-                one = socket.socket()
-                held.append(one)
-                one.bind(("127.0.0.1", port))
-            return base
-        except OSError:
-            continue
-        finally:
-            for one in held:
-                one.close()
-    raise AssertionError("no free ports")
+    """Return the first of some ports in a row that are free, and given to nobody else."""
+    while True:
+        ports = free_ports(count)
+        if ports[-1] - ports[0] == count - 1:
+            return ports[0]
 
 
 @pytest.mark.slow
