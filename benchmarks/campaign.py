@@ -69,7 +69,8 @@ def main() -> int:
         head = ["machine", "runs", "machine events", "deliveries judged", "broken", "s"]
         command = f"python benchmarks/campaign.py --seeds {asked.seeds}{' --rotate' if asked.rotate else ''}"
         how = "in turn under one of" if asked.rotate else "under"
-        told = f"Each seed {how} {', '.join(MIXES)}, several-group messages in all; every promise judged, nothing left held."
+        told = f"Each seed {how} {', '.join(MIXES)}, several-group messages in all; "
+        told += "every promise judged, nothing left held."
         record("Campaign: machines under faults", command, [*table(head, rows), "", told])
     return 1 if failures else 0
 
