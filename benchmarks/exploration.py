@@ -32,7 +32,8 @@ def main() -> int:
     head = ["machine", "case", "faults", "states", "ends", "states/s", "declared level"]
     told = (
         f"ring: {RING}, dense: {DENSE}, both with 4 sites and 4 messages (a to A, a to A+B, d to C, d to A); "
-        "pair: A=ab, B=abc, 3 messages (a to A, b to A+B, b to A), one fault at any point, crashes between any two effects. CPU seconds, one core."
+        "pair: A=ab, B=abc, 3 messages (a to A, b to A+B, b to A), one fault at any point, "
+        "crashes between any two effects. CPU seconds, one core."
     )
     record("Explorer: every interleaving", "python benchmarks/exploration.py", [*table(head, rows), "", told])
     return 1 if broken else 0
