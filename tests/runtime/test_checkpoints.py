@@ -1,12 +1,15 @@
 """Checkpoints: how often a site keeps its state, and that a site goes on from one as if nothing had happened."""
 
 import asyncio
+import io
+import pickle
 from pathlib import Path
 
 import pytest
 
 from ordercast.errors import LocalError
 from ordercast.history.disk import DiskHistory
+from ordercast.history.store import Checkpoint
 from ordercast.runtime.client import connect
 from ordercast.runtime.config import Cluster, Limits
 from ordercast.runtime.site import Site
@@ -77,3 +80,38 @@ def test_a_position_that_is_forgotten_is_refused_and_the_client_goes_on(tmp_path
             assert (await anext(aiter(client))).position == 8
 
     run(work())
+
+
+@pytest.mark.slow
+def test_a_checkpoint_knows_only_what_is_written(tmp_path: Path) -> None:
+    """Messages go on while a checkpoint is written, and the other member is away, so none of them becomes safe.
+
+    What the checkpoint says is under way, its machine has sent. Else a site that is killed then waits for ever for the
+    safety of a message that it never sent.
+    """
+    config = cluster(tmp_path, {"g": ["p", "q"]}, durable=True, limits=Limits(checkpoint_bytes=1))
+
+    async def live() -> None:
+        async with Site(config, "p") as site:
+            kept = site.history.keep
+            checked = 0
+
+            def keep(checkpoint: Checkpoint, *, from_delivered: int) -> None:
+                nonlocal checked
+                data = io.BytesIO(checkpoint.state)
+                sent = pickle.load(data)["machine"]["sent"]
+                under_way = [number for number, *_ in pickle.load(data)[2]]
+                assert max(under_way, default=0) <= sent
+                checked += bool(under_way)
+                kept(checkpoint, from_delivered=from_delivered)
+
+            site.history.keep = keep  # type: ignore[method-assign]
+            for index in range(400):
+                await site.multicast("g", b"%d" % index)
+                await asyncio.sleep(0)
+            while site.history.count < site.machine.sent:
+                assert site.failed is None, site.failed
+                await asyncio.sleep(0.01)
+            assert checked > 10
+
+    run(live())

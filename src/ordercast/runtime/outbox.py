@@ -220,9 +220,12 @@ class Outbox:
         self.sent[number] = Sent(*sent)
         self.sent[number].restored = True
 
-    def frozen(self) -> list[tuple[Any, ...]]:
-        """Return what `restore` takes of each envelope that is not safe."""
-        return [(n, s.groups, s.first, s.many, 0, s.since, s.stamp) for n, s in self.sent.items()]
+    def frozen(self, upto: int) -> list[tuple[Any, ...]]:
+        """Return what `restore` takes of each envelope that is not safe, up to a number.
+
+        Those behind it are not written yet: who is killed before they are has never sent them.
+        """
+        return [(n, s.groups, s.first, s.many, 0, s.since, s.stamp) for n, s in self.sent.items() if n <= upto]
 
     # The window.
 

@@ -208,7 +208,7 @@ class Site:
                 if type(effect) in (Deliver, Placed, Safe):
                     self._apply(effect)
         if self.history.count == 0:
-            state = self._frozen() + self._remembered()
+            state = self._frozen() + self._remembered(self.machine.sent)
             self.history.keep(Checkpoint(0, 0, state), from_delivered=0)
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="history")
 
@@ -252,13 +252,14 @@ class Site:
         state |= {"incarnation": self.incarnation, "messages": self.outbox.messages}
         return pickle.dumps(state | {"machine": self.deployment.freeze(self.machine)}, protocol=5)
 
-    def _remembered(self) -> bytes:
+    def _remembered(self, sent: int) -> bytes:
         """Return what deliveries leave behind outside the machine: a second pickle, behind that of the machine.
 
-        The machine is frozen before the effects of its last steps are done, this after them.
+        The machine is frozen before the effects of its last steps are done, this after them. Meanwhile more may have
+        been sent: what the frozen machine had not sent is left out.
         """
         stamps = self.export.last if self.export is not None else {}
-        return pickle.dumps((self.last_delivered, stamps, self.outbox.frozen()), protocol=5)
+        return pickle.dumps((self.last_delivered, stamps, self.outbox.frozen(sent)), protocol=5)
 
     async def stop(self) -> None:
         """Send what is open, write what is to be written, and close."""
@@ -501,7 +502,7 @@ class Site:
             while self.failed is None and (self._records or self._pending):
                 records, self._records = self._records, []
                 pending, self._pending = self._pending, []
-                frozen = None
+                frozen, sent = None, self.machine.sent
                 if self._record_bytes > self.limits.checkpoint_bytes:
                     self._record_bytes, frozen = 0, self._frozen()
                 if records:
@@ -514,7 +515,7 @@ class Site:
                     self._apply(effect)
                 self._flush()
                 if frozen is not None:
-                    await self._checkpoint(frozen)
+                    await self._checkpoint(frozen, sent)
         except OrdercastError as error:
             self._fail(error)
         except Exception as error:  # ours to mend, and nothing may be sent or written after it
@@ -523,9 +524,9 @@ class Site:
         finally:
             self._committing = False
 
-    async def _checkpoint(self, frozen: bytes) -> None:
+    async def _checkpoint(self, frozen: bytes, sent: int) -> None:
         """The state was taken when all records of this commit were stepped, and all its effects are done now."""
-        checkpoint = Checkpoint(self.history.count, self.delivered, frozen + self._remembered())
+        checkpoint = Checkpoint(self.history.count, self.delivered, frozen + self._remembered(sent))
         if self.export is not None:  # what is before a checkpoint is not delivered again after a restart
             await self._write_part()
         from_delivered = max(0, self.delivered - self.limits.retain_messages)
