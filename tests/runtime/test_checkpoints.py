@@ -112,6 +112,6 @@ def test_a_checkpoint_knows_only_what_is_written(tmp_path: Path) -> None:
             while site.history.count < site.machine.sent:
                 assert site.failed is None, site.failed
                 await asyncio.sleep(0.01)
-            assert checked > 10
+            assert checked
 
     run(live())
