@@ -28,35 +28,35 @@ quick: setup  ## the fast tests only
 	@$(PYTHON) -m pytest -n 2 --dist loadgroup -m "not slow"
 
 sim: setup  ## the random campaign: 2,000 seeds x machines x mixes of faults
-	@$(PYTHON) benchmarks/campaign.py
+	@$(PYTHON) -m benchmarks.campaign
 	@ORDERCAST_CAMPAIGN=1 $(PYTHON) -m pytest tests/audit/test_faults.py tests/audit/test_against_naive.py
 
 chaos: setup  ## real processes killed, stopped and started under load; mutated frames; damaged histories
-	@$(PYTHON) benchmarks/chaos.py
-	@$(PYTHON) benchmarks/endurance.py
-	@$(PYTHON) benchmarks/fuzz.py
+	@$(PYTHON) -m benchmarks.chaos
+	@$(PYTHON) -m benchmarks.endurance
+	@$(PYTHON) -m benchmarks.fuzz
 
 peers: setup  ## Redis and NATS (Debian packages) on the same workload, beside ordercast
 	@command -v redis-server nats-server >/dev/null || { echo "installing redis-server and nats-server"; \
 	  $$([ "$$(id -u)" = 0 ] || echo sudo) apt-get install -y -qq --no-install-recommends redis-server nats-server; }
 	@uv=$$(command -v uv || echo .bootstrap/bin/uv); \
 	  $$uv pip install --quiet --python $(PYTHON) --require-hashes -r requirements/peers.txt
-	@PATH=$$PATH:/usr/sbin $(PYTHON) benchmarks/peers/compare.py
+	@PATH=$$PATH:/usr/sbin $(PYTHON) -m benchmarks.peers.compare
 
 record: setup  ## rewrite the expected half of tests/cases
 	@ORDERCAST_RECORD=1 $(PYTHON) -m pytest tests/test_cases.py
 
 bench: setup  ## run the benchmarks and rewrite their tables in benchmarks/RESULTS.md
-	@$(PYTHON) benchmarks/plan_quality.py
-	@$(PYTHON) benchmarks/plan_speed.py
-	@$(PYTHON) benchmarks/protocol_costs.py
-	@$(PYTHON) benchmarks/swap_latency.py
-	@$(PYTHON) benchmarks/sim_speed.py
-	@$(PYTHON) benchmarks/exploration.py
-	@$(PYTHON) benchmarks/history.py
-	@$(PYTHON) benchmarks/live.py
-	@$(PYTHON) benchmarks/spark_tables.py
-	@$(PYTHON) benchmarks/trials.py
+	@$(PYTHON) -m benchmarks.plan_quality
+	@$(PYTHON) -m benchmarks.plan_speed
+	@$(PYTHON) -m benchmarks.protocol_costs
+	@$(PYTHON) -m benchmarks.swap_latency
+	@$(PYTHON) -m benchmarks.sim_speed
+	@$(PYTHON) -m benchmarks.exploration
+	@$(PYTHON) -m benchmarks.history
+	@$(PYTHON) -m benchmarks.live
+	@$(PYTHON) -m benchmarks.spark_tables
+	@$(PYTHON) -m benchmarks.trials
 
 lock: setup  ## pin again: newest versions that fit pyproject.toml and requirements/dev.in
 	@uv=$$(command -v uv || echo .bootstrap/bin/uv); $$uv pip compile --quiet --universal --generate-hashes \

@@ -1,6 +1,6 @@
 """The random campaign (`make sim`): seeds x machines x mixes of faults, judges on; a failure prints its replay.
 
-Run: python benchmarks/campaign.py [--seeds 2000] [--kind propagation] [--causal] [--mix faults] [--first 0] [--rotate]
+Run: python -m benchmarks.campaign [--seeds 2000] [--kind propagation] [--causal] [--mix faults] [--first 0] [--rotate]
 """
 
 import argparse
@@ -8,9 +8,10 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
+from benchmarks.results import record, table
+from tests.support.campaign import KINDS, MIXES, Kind, scenario
+
 from ordercast.sim.scenario import run
-from ordercast.testing.campaign import KINDS, MIXES, Kind, scenario
-from results import record, table
 
 
 def batch(kind: Kind, mix: str | None, first: int, count: int) -> tuple[int, int, list[str]]:
@@ -28,7 +29,7 @@ def batch(kind: Kind, mix: str | None, first: int, count: int) -> tuple[int, int
             broken = next(f"{name}: {example}" for name, example in verdict.findings.items() if example)
             causal = " --causal" if kind[1] else ""
             again = f"--kind {kind[0]}{causal} --mix {mix} --first {seed} --seeds 1"
-            failed.append(f"python benchmarks/campaign.py {again}  # {broken}")
+            failed.append(f"python -m benchmarks.campaign {again}  # {broken}")
     return events, deliveries, failed
 
 
@@ -67,7 +68,7 @@ def main() -> int:
         print(line)
     if asked.kind is None and asked.mix is None:
         head = ["machine", "runs", "machine events", "deliveries judged", "broken", "s"]
-        command = f"python benchmarks/campaign.py --seeds {asked.seeds}{' --rotate' if asked.rotate else ''}"
+        command = f"python -m benchmarks.campaign --seeds {asked.seeds}{' --rotate' if asked.rotate else ''}"
         how = "in turn under one of" if asked.rotate else "under"
         told = f"Each seed {how} {', '.join(MIXES)}, several-group messages in all; "
         told += "every promise judged, nothing left held."

@@ -3,7 +3,7 @@
 Every protocol, with each of the promises it keeps, so many kills in all; everything is judged. Two clusters at a time.
 With `--protocol` its row of the table is written again.
 
-Run: python benchmarks/chaos.py [--protocol NAME] [--kills 50] [--seed 0]
+Run: python -m benchmarks.chaos [--protocol NAME] [--kills 50] [--seed 0]
 """
 
 import argparse
@@ -17,9 +17,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from ordercast.protocols.deployment import MACHINES
-from ordercast.testing.chaos import OPTIONS, troubled
-from results import RESULTS, record, table
+from benchmarks.results import RESULTS, record, table
+from tests.support.chaos import OPTIONS, troubled
+
+from ordercast.protocols.registry import MACHINES
 
 BROKEN = ("lost", "doubled", "out of order", "damaged", "stuck")
 TITLE = "Chaos: kill -9 under load"
@@ -94,7 +95,7 @@ def main() -> int:
             " *Excused*: taken without a receipt by a site that was killed before it wrote them (docs/live.md)."
             " A row is of the last run of its protocol: with `--protocol` it is written again alone."
         )
-        record(TITLE, "python benchmarks/chaos.py", [*lines_of(rows), "", told])
+        record(TITLE, "python -m benchmarks.chaos", [*lines_of(rows), "", told])
     else:
         print("\n".join(lines_of(rows)))
     return 1 if any(found[name] for found in total.values() for name in BROKEN) else 0

@@ -1,6 +1,6 @@
 """A stopped entry site and a reader that does not read: what waits, and how memory goes (`make chaos`).
 
-Run: python benchmarks/endurance.py [--seconds 30]
+Run: python -m benchmarks.endurance [--seconds 30]
 """
 
 import argparse
@@ -12,11 +12,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.results import record, table
 from matplotlib.figure import Figure
+from tests.support.chaos import Chaos
 
-from ordercast.runtime.client import connect
-from ordercast.testing.chaos import Chaos
-from results import record, table
+from ordercast.client.client import connect
 
 PICTURE = Path(__file__).parent / "endurance.svg"
 
@@ -72,7 +72,7 @@ async def trial(folder: Path, seconds: float, stop: bool) -> tuple[Run, dict[str
     done = asyncio.Event()
     victim = "s2"
     if stop and chaos.cluster.protocol == "propagation":
-        from ordercast.runtime.config import deploy
+        from ordercast.live.config import deploy
 
         plan = deploy(chaos.cluster).plan
         assert plan is not None
@@ -132,7 +132,7 @@ def main() -> int:
     figure.savefig(PICTURE)
     head = ["", "messages sent", "taken meanwhile", "lost", "largest process, MiB"]
     told = "Three durable sites, 1 kB messages as fast as they are taken; over time: [endurance.svg](endurance.svg)."
-    record("Endurance: stopped sites and readers", "python benchmarks/endurance.py", [*table(head, rows), "", told])
+    record("Endurance: stopped sites and readers", "python -m benchmarks.endurance", [*table(head, rows), "", told])
     return 1 if lost else 0
 
 

@@ -1,15 +1,16 @@
 """Every interleaving of small cases, for each machine: how many states, and how fast.
 
-Run: python benchmarks/exploration.py
+Run: python -m benchmarks.exploration
 """
 
 import sys
 import time
 
-from ordercast.protocols.deployment import MACHINES
+from benchmarks.results import record, table
+from tests.support.campaign import DENSE, EXPLORED, RING, small_case
+
+from ordercast.protocols.registry import MACHINES
 from ordercast.sim.explorer import Explorer
-from ordercast.testing.campaign import DENSE, EXPLORED, RING, small_case
-from results import record, table
 
 
 def main() -> int:
@@ -35,7 +36,7 @@ def main() -> int:
         "pair: A=ab, B=abc, 3 messages (a to A, b to A+B, b to A), one fault at any point, "
         "crashes between any two effects. CPU seconds, one core."
     )
-    record("Explorer: every interleaving", "python benchmarks/exploration.py", [*table(head, rows), "", told])
+    record("Explorer: every interleaving", "python -m benchmarks.exploration", [*table(head, rows), "", told])
     return 1 if broken else 0
 
 

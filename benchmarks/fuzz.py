@@ -1,6 +1,6 @@
 """Mutated frames and damaged histories, many of them (`make chaos`).
 
-Run: python benchmarks/fuzz.py [--frames 1000000] [--files 100000] [--seed 0]
+Run: python -m benchmarks.fuzz [--frames 1000000] [--files 100000] [--seed 0]
 """
 
 import argparse
@@ -10,8 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from ordercast.testing.fuzz import fuzz_frames, fuzz_history
-from results import record, table
+from benchmarks.results import record, table
+from tests.support.fuzz import fuzz_frames, fuzz_history
 
 
 def main() -> int:
@@ -33,7 +33,7 @@ def main() -> int:
         rows.append(["damaged histories", f"{files['files']:,}", f"{files['refused']:,}", f"{took:.0f}"])
     head = ["", "tried", "refused by name", "s"]
     told = "What was not refused was taken for exactly what it is; no crash, no hang, no wrong delivery."
-    record("Fuzz: frames and histories", "python benchmarks/fuzz.py", [*table(head, rows), "", told])
+    record("Fuzz: frames and histories", "python -m benchmarks.fuzz", [*table(head, rows), "", told])
     return 0
 
 

@@ -1,6 +1,6 @@
 """The embedded store of a site: SQLite against LMDB on what a busy site writes: group commits of envelopes, fsynced.
 
-Run: python benchmarks/history.py
+Run: python -m benchmarks.history
 """
 
 import shutil
@@ -11,9 +11,9 @@ from pathlib import Path
 from zlib import crc32
 
 import lmdb
+from benchmarks.results import record, table
 
 from ordercast.history.disk import DiskHistory
-from results import record, table
 
 
 class LmdbHistory:
@@ -63,7 +63,7 @@ def main() -> int:
         "site needs. SQLite is kept: a damaged file is an error it reports, and it comes with Python; LMDB maps the "
         "file and trusts it: a flipped bit in a page can end the process."
     )
-    record("History: SQLite against LMDB", "python benchmarks/history.py", [*table(head, rows), "", told])
+    record("History: SQLite against LMDB", "python -m benchmarks.history", [*table(head, rows), "", told])
     return 0
 
 

@@ -1,14 +1,15 @@
 """The live system on the workload everything is compared on (`ordercast bench`), several times, and the record of it.
 
-Run: python benchmarks/live.py [WORKLOAD.toml] [--runs 3]
+Run: python -m benchmarks.live [WORKLOAD.toml] [--runs 3]
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from ordercast.runtime.bench import measure, read_workload
-from results import record, table
+from benchmarks.results import record, table
+
+from ordercast.bench.live import measure, read_workload
 
 WORKLOAD = Path(__file__).parent / "workloads" / "overlap-8.toml"
 
@@ -36,7 +37,7 @@ def main() -> int:
         f"{asked.workload.name}: 8 site and 4 sender processes, loopback TCP, median of {asked.runs} runs; latency to "
         "the last member at 500 messages/s; order (acyclic) and completeness verified on what the receivers recorded."
     )
-    record("Live: the workload on TCP", "python benchmarks/live.py", [*table(head, rows), "", told])
+    record("Live: the workload on TCP", "python -m benchmarks.live", [*table(head, rows), "", told])
     return 1 if wrong else 0
 
 

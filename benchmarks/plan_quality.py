@@ -1,6 +1,6 @@
 """Quality of plans on random instances: greedy against `best`, and `best` against the optimum on small ones.
 
-Run: python benchmarks/plan_quality.py [--seconds 20] [--seeds 10]
+Run: python -m benchmarks.plan_quality [--seconds 20] [--seeds 10]
 """
 
 import argparse
@@ -10,13 +10,13 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 
 import numpy as np
+from benchmarks.results import record, table
 
 from ordercast import Budget, ClassRule, Level, Membership, Objective, Planner, Request
 from ordercast.planning.best import best
 from ordercast.planning.classes import class_labels
 from ordercast.planning.forest import ClassGraph, Forest
 from ordercast.planning.planners import FIXED, plan_forest
-from results import record, table
 
 # sites, groups, size, level, Zipf traffic; and the floors for mean depth and max load that we set ourselves
 INSTANCES = [
@@ -170,7 +170,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--seeds", type=int, default=10)
     asked = parser.parse_args()
-    command = f"python benchmarks/plan_quality.py --seconds {asked.seconds:g} --seeds {asked.seeds}"
+    command = f"python -m benchmarks.plan_quality --seconds {asked.seconds:g} --seeds {asked.seeds}"
     with ProcessPoolExecutor(2) as pool:
         lines = small(pool, asked.seeds)
         record("Plan quality: against the optimum over all root picks, small instances", command, lines)

@@ -1,6 +1,6 @@
 """Speed of planning in one process: ten million memberships from Parquet to a forest; App. I against near-linear.
 
-Run: python benchmarks/plan_speed.py
+Run: python -m benchmarks.plan_speed
 """
 
 import json
@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from benchmarks.results import record, table
 
 from ordercast import ClassRule, Membership, read_membership
 from ordercast.planning.classes import class_labels
 from ordercast.planning.forest import ClassGraph
 from ordercast.planning.propagation_graph import greedy, literal_greedy
-from results import record, table
 
 FULL = 10_000_000
 
@@ -132,7 +132,7 @@ def main() -> None:
     if len(sys.argv) > 1:
         measure(sys.argv[1])
         return
-    command = "python benchmarks/plan_speed.py"
+    command = "python -m benchmarks.plan_speed"
     record("Planning speed: App. I step by step against the near-linear greedy, groups of 5", command, small())
     with tempfile.TemporaryDirectory() as folder:
         record("Planning speed: Zipf group sizes, from Parquet to a forest", command, large(Path(folder)))

@@ -2,23 +2,23 @@
 
 Every group is sent one message from a site that is in no group, on random memberships.
 
-Run: python benchmarks/protocol_costs.py
+Run: python -m benchmarks.protocol_costs
 """
 
 import dataclasses
 import random
 import sys
 
+from benchmarks.results import record, table
 from msgspec.structs import replace
 
-from ordercast.jobs.trials import Weighed
-from ordercast.membership import Membership
+from ordercast.membership.table import Membership
+from ordercast.names import Planner
 from ordercast.planning.cost import point_to_point
-from ordercast.protocols.deployment import Deployment
+from ordercast.protocols.registry import Deployment
 from ordercast.sim.network import Network
 from ordercast.sim.scenario import Scenario, deploy
-from ordercast.types import Planner
-from results import record, table
+from ordercast.spark.trials import Weighed
 
 L, P = 10.0, 1.0
 BODY = bytes(100)
@@ -110,7 +110,7 @@ def main() -> int:
         "as in the paper. N equals Table 1 for every message; D equals it for central and two-phase and never exceeds "
         "it for propagation (a central site that is no member counts as one destination more)."
     )
-    record("What a message costs (GS88 §4)", "python benchmarks/protocol_costs.py", [*table(head, rows), "", told])
+    record("What a message costs (GS88 §4)", "python -m benchmarks.protocol_costs", [*table(head, rows), "", told])
     return 1 if wrong else 0
 
 

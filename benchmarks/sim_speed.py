@@ -1,6 +1,6 @@
 """Speed of the simulator with judges on, and its memory over a long run: 32 sites, 12 groups of mean size 6.
 
-Run: python benchmarks/sim_speed.py [--events 10000000]
+Run: python -m benchmarks.sim_speed [--events 10000000]
 """
 
 import argparse
@@ -9,12 +9,13 @@ import resource
 import sys
 import time
 
-from ordercast.membership import Membership
-from ordercast.protocols.deployment import MACHINES
+from benchmarks.results import record, table
+
+from ordercast.membership.table import Membership
+from ordercast.protocols.registry import MACHINES
 from ordercast.sim.scenario import Scenario, Verdict, deploy, judge
 from ordercast.sim.workload import uniform
 from ordercast.sim.world import World
-from results import record, table
 
 
 def simulate(protocol: str, messages: int) -> tuple[Verdict, float]:
@@ -56,7 +57,7 @@ def main() -> int:
     rows.append(["propagation, long run", f"{events:,}", f"{delivered:,}", f"{events / seconds:,.0f}", grown])
     head = ["machine", "machine events", "deliveries judged", "events/s (best of 3)", "peak memory"]
     told = "One core, CPU seconds of the run with its judges; every promise judged while the run goes on."
-    record("Simulator speed", "python benchmarks/sim_speed.py", [*table(head, rows), "", told])
+    record("Simulator speed", "python -m benchmarks.sim_speed", [*table(head, rows), "", told])
     return 0 if kept else 1
 
 

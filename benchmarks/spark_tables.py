@@ -1,6 +1,6 @@
 """Audit and plan of large tables on Spark, beside DuckDB doing the same work in one run; CPU seconds of all processes.
 
-Run: python benchmarks/spark_tables.py [--rows 100000000] [--small 10000000] [--what audit,plan]
+Run: python -m benchmarks.spark_tables [--rows 100000000] [--small 10000000] [--what audit,plan]
 Every column is consumed; nothing is counted that an optimiser could drop. One core each: two hyperthreads of one core
 would count every second twice.
 """
@@ -19,16 +19,16 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from benchmarks.results import record, table
+from tests.support.members import write_members
 
 from ordercast.audit.verdict import audit
-from ordercast.jobs.audit import SparkSource
-from ordercast.jobs.plan import plan_tables
-from ordercast.jobs.session import Spark, session
+from ordercast.names import Planner
 from ordercast.planning.request import Request
-from ordercast.runs import write_table
-from ordercast.testing.members import write_members
-from ordercast.types import Planner
-from results import record, table
+from ordercast.runs.schema import write_table
+from ordercast.spark.audit import SparkSource
+from ordercast.spark.plan import plan_tables
+from ordercast.spark.session import Spark, session
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -159,7 +159,7 @@ def audits(spark: Spark, folder: Path, rows: int) -> tuple[list[object], float]:
 
 
 def plans(spark: Spark, folder: Path, rows: int) -> tuple[list[object], float]:
-    import ordercast.jobs.plan as job
+    import ordercast.spark.plan as job
 
     write_members(folder, rows)
     forest: dict[str, float] = {}
@@ -207,7 +207,7 @@ def main() -> int:
     told = f"In one warm session, JVM and workers counted; growth: {', '.join(growth)}. Driver heap 2 GB."
     told += " DuckDB's fold trusts prev_stamp; ours compares every stamp with the one before it (last columns:"
     told += " DuckDB with windows for that, too)."
-    record("Spark: audit and plan of large tables", "python benchmarks/spark_tables.py", [*table(head, rows), "", told])
+    record("Spark: audit and plan of large tables", "python -m benchmarks.spark_tables", [*table(head, rows), "", told])
     return 0
 
 

@@ -3,13 +3,13 @@
 64 sites in one group, the same tree (heap-shaped, diameter 11) for all; every link takes 1. So many sites multicast at
 the same time, or one after the other; ordered means that the message is multicast with its place.
 
-Run: python benchmarks/swap_latency.py
+Run: python -m benchmarks.swap_latency
 """
 
 import sys
 
-from ordercast.testing.latency import until_ordered
-from results import record, table
+from benchmarks.results import record, table
+from tests.support.latency import until_ordered
 
 
 def main() -> int:
@@ -30,7 +30,7 @@ def main() -> int:
         print(rows[-1], flush=True)
     head = ["senders", "", *(f"{p} mean (worst)" for p in protocols), "most arrow hops"]
     told = "Latency until ordered, in link latencies; 64 sites, one group, one tree of diameter 11, 20 rounds, tick 1."
-    record("Swap against counting (HTW00)", "python benchmarks/swap_latency.py", [*table(head, rows), "", told])
+    record("Swap against counting (HTW00)", "python -m benchmarks.swap_latency", [*table(head, rows), "", told])
     return 1 if broken else 0
 
 

@@ -1,6 +1,6 @@
 """The experiment's trials on Spark beside a plain process pool: what Spark costs on top.
 
-Run: python benchmarks/trials.py [--trials 200000]
+Run: python -m benchmarks.trials [--trials 200000]
 """
 
 import argparse
@@ -8,10 +8,11 @@ import multiprocessing
 import sys
 import time
 
-from ordercast.jobs.session import session
-from ordercast.jobs.trials import Cell, run_trials, trial
-from results import record, table
-from spark_tables import timed, tree_cpu
+from benchmarks.results import record, table
+from benchmarks.spark_tables import timed, tree_cpu
+
+from ordercast.spark.session import session
+from ordercast.spark.trials import Cell, run_trials, trial
 
 CELLS = [
     Cell(20, 10, 5, "fixed"),
@@ -50,7 +51,7 @@ def main() -> int:
     ]
     told = f"{each * len(CELLS):,} trials of five methods each (20 and 50 sites, 10 groups), 2 cores."
     head = ["", "CPU s", "wall s", "more CPU"]
-    record("Spark: trials beside a process pool", "python benchmarks/trials.py", [*table(head, rows), "", told])
+    record("Spark: trials beside a process pool", "python -m benchmarks.trials", [*table(head, rows), "", told])
     return 0
 
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from ordercast.jobs.session import Spark
+    from ordercast.spark.session import Spark
 
 
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[Spark]":
-    from ordercast.jobs.session import session
+    from ordercast.spark.session import session
 
     with session("tests", "local[2]") as running:
         yield running

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace as with_
 
 from ordercast import Level, Membership
-from ordercast.pictures.spacetime import draw_spacetime
+from ordercast.show.spacetime import draw_spacetime
 from ordercast.sim.explorer import Case, Explorer
 from ordercast.sim.scenario import Scenario, deploy
 
@@ -263,8 +263,8 @@ def test_a_small_audit_starts_no_spark(folder: Path) -> None:
 )
 def test_the_planner_is_chosen_by_size(groups: int, sites: int, planner: str) -> None:
     """Few memberships: search. Many small classes: near-linear. One large class, which makes deep trees: a hub."""
+    from ordercast.names import Level
     from ordercast.planning.planners import default_planner
-    from ordercast.types import Level
 
     chance = random.Random(1)
     near = [range(4 * n, 4 * n + 4) if planner == "elimination" else range(sites) for n in range(groups)]

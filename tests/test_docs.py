@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ordercast.runtime.config import read_cluster
+from ordercast.live.config import read_cluster
 
 ROOT = Path(__file__).parent.parent
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ordercast.runtime.ports import free_ports
+from ordercast.live.ports import free_ports
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 

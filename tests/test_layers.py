@@ -4,40 +4,35 @@ import ast
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "ordercast"
-ROOT = {"types", "errors", "membership", "topology"}
+ROOT = {"names", "errors", "membership", "planning"}
+PROTOCOLS = ROOT | {"core", "protocols"}
+LIVE = PROTOCOLS | {"verify", "wire", "history", "runs", "client", "live"}
 MAY_IMPORT = {
-    "types": set[str](),
+    "names": set[str](),
     "errors": set[str](),
-    "membership": {"types", "errors"},
-    "topology": {"types", "errors"},
-    "film": {"types"},
-    "planning": ROOT | {"planning"},
-    "verify": {"types", "topology", "verify"},
-    "core": {"types", "errors", "topology", "core"},
-    "protocols": {"types", "errors", "topology", "core", "protocols"},
-    "sim": ROOT | {"film", "core", "protocols", "planning", "plans", "verify", "sim"},
-    "wire": {"types", "errors", "core", "protocols", "wire"},
-    "history": {"types", "errors", "core", "wire", "history"},
-    "runtime": ROOT | {"verify", "core", "protocols", "planning", "plans", "runs", "wire", "history", "runtime"},
-    "plans": ROOT | {"planning", "verify"},
-    "runs": {"types", "errors", "core"},
-    "pictures": {"types", "errors", "topology", "film", "pictures"},
-    "pages": {"errors"},
-    "audit": ROOT | {"planning", "verify", "pages", "audit"},
-    "demo": ROOT | {"film", "audit", "pages", "pictures", "runs", "runtime", "demo"},
-    "jobs": ROOT | {"audit", "planning", "verify", "sim", "protocols", "core", "pages", "pictures", "jobs"},
-    "testing": ROOT
-    | {"audit", "runs"}
-    | {"runtime", "history", "wire", "core", "protocols", "sim", "planning", "verify", "testing"},
-    "cli": ROOT
-    | {"__init__", "film", "core", "protocols", "sim", "planning", "verify", "plans", "runs", "pictures", "cli"}
-    | {"runtime", "history", "wire", "audit", "jobs", "pages", "testing", "demo"},
-    "__init__": ROOT | {"planning", "plans", "verify", "runtime"},
-    "sync": {"types", "runtime"},
+    "membership": {"names", "errors", "membership"},
+    "planning": ROOT | {"verify"},
+    "verify": {"names", "errors", "planning", "verify"},
+    "core": {"names", "errors", "planning", "core"},
+    "protocols": PROTOCOLS,
+    "sim": PROTOCOLS | {"verify", "sim"},
+    "wire": {"names", "errors", "core", "protocols", "wire"},
+    "history": {"names", "errors", "core", "wire", "history"},
+    "client": {"names", "errors", "wire", "client", "live"},
+    "live": LIVE,
+    "runs": {"names", "errors", "core", "runs"},
+    "show": {"names", "errors", "planning", "sim", "verify", "show"},
+    "audit": ROOT | {"verify", "show", "audit"},
+    "spark": PROTOCOLS | {"audit", "verify", "sim", "show", "spark"},
+    "bench": LIVE | {"bench"},
+    "demo": LIVE | {"sim", "audit", "show", "demo"},
+    "testing": LIVE | {"sim", "testing"},
+    "cli": LIVE | {"__init__", "sim", "audit", "show", "spark", "bench", "demo", "cli"},
+    "__init__": LIVE,
     "__main__": {"cli"},
 }
 IMPURE = {"asyncio", "socket", "random", "threading", "subprocess", "datetime", "tempfile", "os"}
-PURE = {"types", "film", "errors", "topology", "planning", "verify", "core", "protocols", "wire", "sim"}
+PURE = {"names", "errors", "planning", "verify", "core", "protocols", "wire", "sim"}
 
 
 def imported(path: Path) -> set[str]:
@@ -84,13 +79,13 @@ def test_planning_and_judging_are_pure() -> None:
     assert broken == []
 
 
-def test_only_pictures_know_matplotlib() -> None:
+def test_only_show_knows_matplotlib() -> None:
     users = {layer(path) for path in SOURCE.rglob("*.py") if any(n.startswith("matplotlib") for n in imported(path))}
 
-    assert users == {"pictures"}
+    assert users == {"show"}
 
 
-def test_only_jobs_know_pyspark() -> None:
+def test_only_spark_knows_pyspark() -> None:
     users = {layer(path) for path in SOURCE.rglob("*.py") if any(n.startswith("pyspark") for n in imported(path))}
 
-    assert users == {"jobs"}
+    assert users == {"spark"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ordercast.testing.chaos import Chaos
+from tests.support.chaos import Chaos
 
 ROOT = Path(__file__).parent.parent
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from ordercast.cli.main import app
-from ordercast.membership import read_membership
-from ordercast.runs import write_table
-from ordercast.runtime.ports import free_ports
+from ordercast.live.ports import free_ports
+from ordercast.membership.table import read_membership
+from ordercast.runs.schema import write_table
 
 ROOT = Path(__file__).parent.parent
 SPARK = ("ordercast audit out/run --master", "ordercast plan members/", "ordercast experiment")
@@ -25,7 +25,7 @@ UNTIL_STOPPED = ("up", "site", "tail", "status")
 ELSEWHERE = {
     "ordercast experiment all": "four minutes; one of its graphs is run here",
     "ordercast experiment all --out out/experiment": "four minutes; one of its graphs is run here",
-    "ordercast audit s3://lake/run --master spark://host:7077 --json": "tests/jobs/test_spark.py has a cluster",
+    "ordercast audit s3://lake/run --master spark://host:7077 --json": "tests/spark/test_spark.py has a cluster",
     "ordercast demo --short --out out/demo": "tests/test_demo.py",
 }
 

@@ -4,11 +4,11 @@ import tempfile
 from pathlib import Path
 
 import numba  # noqa: F401 - from here on all loops are compiled
+from tests.support.logs import FAULTS, make_logs
 
 from ordercast import Budget, ClassRule, Membership, Request, make_plan
 from ordercast.audit.local import LocalSource
 from ordercast.audit.verdict import audit
-from ordercast.testing.logs import FAULTS, make_logs
 
 members = Membership.of({"a": ["p", "q"], "b": ["q", "r"], "c": ["r", "p"]})
 for rule in ClassRule:

@@ -23,12 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import hiredis
+from benchmarks.results import record, table
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from ordercast.runtime.bench import Workload, latencies, measure, read_workload, verify
+from ordercast.bench.live import Workload, latencies, measure, read_workload, verify
 from ordercast.wire import batch as batches
-from results import record, table
 
 RATE, PACED_S = 500.0, 4.0
 

@@ -3,39 +3,39 @@
 from typing import TYPE_CHECKING, Any
 
 from ordercast.errors import HistoryError, InputError, LocalError, OrdercastError, PeerError, PlanError
-from ordercast.types import ClassRule, GroupId, Level, Objective, Planner, SiteId
+from ordercast.names import ClassRule, GroupId, Level, Objective, Planner, SiteId
 
 if TYPE_CHECKING:
-    from ordercast.membership import Membership, read_membership
+    from ordercast.client.client import Client, LinkLostError, connect
+    from ordercast.live.config import Cluster, read_cluster
+    from ordercast.live.inbox import Delivered
+    from ordercast.live.outbox import Receipt
+    from ordercast.live.site import Site
+    from ordercast.membership.table import Membership, read_membership
+    from ordercast.planning.make import make_plan
+    from ordercast.planning.plan import Plan, read_plan
     from ordercast.planning.request import Budget, Request
-    from ordercast.plans import make_plan
-    from ordercast.runtime.client import Client, LinkLostError, connect
-    from ordercast.runtime.config import Cluster, read_cluster
-    from ordercast.runtime.inbox import Delivered
-    from ordercast.runtime.outbox import Receipt
-    from ordercast.runtime.site import Site
-    from ordercast.topology import Plan, read_plan
     from ordercast.verify.plans import judge
 
 __version__ = "0.1.0"
 
 _LATER = {
-    "Membership": "membership",
-    "read_membership": "membership",
+    "Membership": "membership.table",
+    "read_membership": "membership.table",
     "Budget": "planning.request",
     "Request": "planning.request",
-    "make_plan": "plans",
-    "Plan": "topology",
-    "read_plan": "topology",
+    "make_plan": "planning.make",
+    "Plan": "planning.plan",
+    "read_plan": "planning.plan",
     "judge": "verify.plans",
-    "Client": "runtime.client",
-    "LinkLostError": "runtime.client",
-    "connect": "runtime.client",
-    "Cluster": "runtime.config",
-    "read_cluster": "runtime.config",
-    "Delivered": "runtime.inbox",
-    "Receipt": "runtime.outbox",
-    "Site": "runtime.site",
+    "Client": "client.client",
+    "LinkLostError": "client.client",
+    "connect": "client.client",
+    "Cluster": "live.config",
+    "read_cluster": "live.config",
+    "Delivered": "live.inbox",
+    "Receipt": "live.outbox",
+    "Site": "live.site",
 }
 
 

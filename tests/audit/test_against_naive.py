@@ -9,8 +9,8 @@ import pytest
 from ordercast.audit import local, tables
 from ordercast.audit.local import LocalSource
 from ordercast.audit.verdict import NEEDED, Verdict, audit
-from ordercast.jobs.audit import SparkSource
-from ordercast.jobs.session import Spark
+from ordercast.spark.audit import SparkSource
+from ordercast.spark.session import Spark
 from tests.audit.naive import Naive, Run
 from tests.audit.shapes import make_run
 from tests.audit.written import write

@@ -12,9 +12,9 @@ import pytest
 from ordercast.audit.kernels import LONG, Key, fresh_key
 from ordercast.audit.local import LocalSource
 from ordercast.audit.verdict import Verdict, audit
-from ordercast.jobs.audit import SparkSource
-from ordercast.jobs.session import Spark
-from ordercast.testing.logs import FAULTS, TWINS, make_logs
+from ordercast.spark.audit import SparkSource
+from ordercast.spark.session import Spark
+from tests.support.logs import FAULTS, TWINS, make_logs
 
 FEW = Key(np.random.default_rng(1).integers(2**64, size=LONG // 4, dtype=np.uint64), np.uint64(255))
 ORDER_FAULTS = ("swap_at_one_site", "swap_inside_a_metagroup", "cycle_of_three")

@@ -11,10 +11,10 @@ import pytest
 from ordercast.audit.local import LocalSource
 from ordercast.audit.rows import Source
 from ordercast.audit.verdict import Verdict, audit
-from ordercast.jobs.audit import SparkSource
-from ordercast.jobs.session import Spark
-from ordercast.testing.logs import FAULTS, TWINS, Logs, make_logs
+from ordercast.spark.audit import SparkSource
+from ordercast.spark.session import Spark
 from ordercast.verify.deliveries import JUDGES, Record, Sent
+from tests.support.logs import FAULTS, TWINS, Logs, make_logs
 
 MILLION = 1_000_000
 ON_SPARK = ("swap_inside_a_metagroup", "duplicate_hiding_a_loss", "cycle_of_three")  # `make sim` has all of them there

@@ -16,7 +16,7 @@ from ordercast.audit.local import LocalSource
 from ordercast.audit.verdict import audit
 from ordercast.cli.main import run
 from ordercast.errors import InputError
-from ordercast.testing.logs import FAULTS, TWINS, Logs, make_logs
+from tests.support.logs import FAULTS, TWINS, Logs, make_logs
 
 TEXTS = ("site", "msg_id", "group", "source", "order_class")
 

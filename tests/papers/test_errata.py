@@ -1,7 +1,7 @@
 """Each confirmed erratum of the machines: the rule as printed fails in the stated way, ours passes the same case.
 
-The printed rule is planted into our machine where a line of it is what was repaired (`tests.planted`), and written out
-as a small model where we do it in another way altogether.
+The printed rule is planted into our machine where a line of it is what was repaired (`tests.support.planted`), and
+written out as a small model where we do it in another way altogether.
 """
 
 import dataclasses
@@ -13,15 +13,15 @@ from msgspec.structs import replace
 
 from ordercast import ClassRule, Level, Membership
 from ordercast.errors import InputError
-from ordercast.protocols.deployment import Deployment
+from ordercast.protocols.registry import Deployment
 from ordercast.sim.explorer import Case, Explorer
 from ordercast.sim.network import Network
 from ordercast.sim.scenario import Scenario, deploy, judge
 from ordercast.sim.world import Crash, World
 from ordercast.testing.script import Script
-from tests.planted import planted
+from tests.support.planted import planted
 
-Q, S, T = "protocols.sequencing", "protocols.swap", "protocols.two_phase"
+Q, S, T = "protocols.sequencing", "protocols.swap.multicast", "protocols.two_phase"
 OURS = nullcontext()
 
 
@@ -298,7 +298,7 @@ def test_errata_43_a_second_multicast_becomes_its_own_predecessor() -> None:
         "        if came_from == self.me:\n            self.value = swap.last\n        predecessor = self.value\n",
     )
     case = "deploy arrow A=a,b,c \n multicast b A \n multicast b A \n carry all \n held"
-    printed = play(case, planted("protocols.arrow", rule))
+    printed = play(case, planted("protocols.swap.arrow", rule))
 
     assert log(printed, "c") == ["b:1"]
     assert any("its predecessor ('b', 1, 2) was not delivered" in line for line in printed)
@@ -354,7 +354,7 @@ def test_errata_48_combining_in_any_order_inverts_a_source() -> None:
     rule = ("gathered, self.gathered = self.gathered, []", "gathered, self.gathered = self.gathered[::-1], []")
     sends = "multicast d A \n multicast d A \n multicast d A"
     case = f"deploy combining A=a,b,c,d \n {sends} \n carry all" + "\n tick \n carry all" * 4
-    printed = play(case, planted("protocols.combining", rule))
+    printed = play(case, planted("protocols.swap.combining", rule))
 
     assert log(printed, "c") == ["d:1", "d:3", "d:2"]
     assert log(play(case), "c") == ["d:1", "d:2", "d:3"]
@@ -375,7 +375,7 @@ def test_errata_51_timestamps(rule: tuple[str, str]) -> None:
     """Equal times are taken in any order, or sources that might still send are not waited for."""
     pair = deploy(Scenario(Membership.of({"A": "pq"}), "timestamp"))
 
-    assert "acyclic" in explored(pair, "xA yA", planted("protocols.lamport", rule))
+    assert "acyclic" in explored(pair, "xA yA", planted("protocols.timestamp", rule))
     assert explored(pair, "xA yA") == {}
 
 

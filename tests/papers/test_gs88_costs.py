@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from ordercast import Planner
 from ordercast.planning.cost import Terms, broadcast, point_to_point
-from ordercast.protocols.deployment import Deployment
+from ordercast.planning.plan import GroupPlan
+from ordercast.protocols.registry import Deployment
 from ordercast.sim.network import Network
 from ordercast.sim.scenario import Scenario, deploy
 from ordercast.sim.world import World
-from ordercast.topology import GroupPlan
 from tests.planning.families import uniform
 
 L, P, T = 10.0, 1.0, 7.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ordercast.testing.latency import until_ordered
+from tests.support.latency import until_ordered
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from ordercast import Budget, ClassRule, Level, Membership, Objective, PlanError, Planner, Request, judge, make_plan
-from ordercast.membership import Indices
+from ordercast.membership.table import Indices
 from ordercast.planning.best import best
 from ordercast.planning.classes import class_labels
 from ordercast.planning.forest import ClassGraph, Forest

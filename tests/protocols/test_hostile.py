@@ -13,16 +13,16 @@ from ordercast.core.effects import Refuse
 from ordercast.core.events import Envelope, Event, Message, Multicast, Received
 from ordercast.core.machine import Machine
 from ordercast.errors import LocalError, PeerError
-from ordercast.protocols.counting import Grant, Numbered
-from ordercast.protocols.deployment import MACHINES, Deployment
-from ordercast.protocols.lamport import Ask, Silent, Stamped
+from ordercast.names import SiteId
 from ordercast.protocols.propagation import Place, Propagate
+from ordercast.protocols.registry import MACHINES, Deployment
 from ordercast.protocols.sequencing import Accept, Accepted, DoMulticast, Latest, Stable
-from ordercast.protocols.swap import Ordered
+from ordercast.protocols.swap.counting import Grant, Numbered
+from ordercast.protocols.swap.multicast import Ordered
+from ordercast.protocols.timestamp import Ask, Silent, Stamped
 from ordercast.protocols.two_phase import Decide, Proposal, Propose
 from ordercast.sim.explorer import canonical
 from ordercast.sim.scenario import Scenario, deploy
-from ordercast.types import SiteId
 from tests.protocols.test_replay import recorded
 
 FAMILY = Membership.of({"A": "abc", "B": "bcd", "C": "ef"})

@@ -8,14 +8,14 @@ from msgspec.structs import replace
 
 from ordercast import ClassRule, Membership, Plan
 from ordercast.errors import LocalError
-from ordercast.protocols.deployment import MACHINES
+from ordercast.planning.plan import Edge
+from ordercast.protocols.registry import MACHINES
 from ordercast.sim.explorer import Explorer
 from ordercast.sim.network import Cut, Network
 from ordercast.sim.scenario import Scenario, deploy, judge, run
 from ordercast.sim.world import World
-from ordercast.testing.campaign import EXPLORED, KINDS, MIXES, Kind, scenario, small_case
-from ordercast.topology import Edge
 from ordercast.verify.deliveries import JUDGES
+from tests.support.campaign import EXPLORED, KINDS, MIXES, Kind, scenario, small_case
 
 
 @pytest.mark.slow

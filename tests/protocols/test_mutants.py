@@ -10,14 +10,14 @@ import pytest
 from ordercast import ClassRule, Level, errors
 from ordercast.planning.classes import class_labels
 from ordercast.sim.scenario import deploy, run
-from ordercast.testing.campaign import MIXES, scenario
 from ordercast.verify.plans import judge
 from tests.planning import families
-from tests.planted import planted
+from tests.support.campaign import MIXES, scenario
+from tests.support.planted import planted
 
 P, E, T = "protocols.propagation", "core.edges", "protocols.two_phase"
-L, S, Q = "protocols.lamport", "protocols.swap", "protocols.sequencing"
-A, C, H, N = "protocols.arrow", "protocols.combining", "protocols.hybrid", "protocols.counting"
+L, S, Q = "protocols.timestamp", "protocols.swap.multicast", "protocols.sequencing"
+A, C, H, N = "protocols.swap.arrow", "protocols.swap.combining", "protocols.swap.hybrid", "protocols.swap.counting"
 G, M, F = "planning.propagation_graph", "planning.metagroup_tree", "planning.forest"
 MAKER = {"literal_greedy": "propagation_graph", "metagroup": "metagroup_tree", "central": "central"}
 

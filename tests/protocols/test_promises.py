@@ -12,17 +12,17 @@ from ordercast import ClassRule, Cluster, Level, Membership, Planner, Request
 from ordercast.core.effects import Effect, Send
 from ordercast.core.machine import Groups
 from ordercast.errors import InputError, PlanError
+from ordercast.live.config import deploy as deploy_cluster
+from ordercast.names import SiteId
 from ordercast.planning.planners import plan_forest
-from ordercast.protocols.deployment import MACHINES, SWAPS, Deployment
 from ordercast.protocols.propagation import Propagate, Propagation
-from ordercast.runtime.config import deploy as deploy_cluster
+from ordercast.protocols.registry import MACHINES, SWAPS, Deployment
 from ordercast.sim.explorer import Case, Explorer
 from ordercast.sim.network import Network
 from ordercast.sim.scenario import Scenario, deploy, judge
 from ordercast.sim.world import World
-from ordercast.types import SiteId
 from ordercast.verify import plans
-from tests.planted import planted
+from tests.support.planted import planted
 
 PATH = Membership.of({"A": "ab", "B": "bc", "C": "cd"})
 """Three classes in a row; one component."""

@@ -6,9 +6,9 @@ import pytest
 
 from ordercast.core.edges import Carry, Edges, Null
 from ordercast.core.effects import Send
-from ordercast.protocols.lamport import Ask
+from ordercast.protocols.timestamp import Ask
 from ordercast.sim.scenario import run
-from ordercast.testing.campaign import MIXES, scenario
+from tests.support.campaign import MIXES, scenario
 
 
 @pytest.mark.slow

@@ -13,14 +13,14 @@ from ordercast import Membership
 from ordercast.core.effects import Append, Deliver, Effect, Placed
 from ordercast.core.events import Event
 from ordercast.core.machine import Machine
+from ordercast.names import SiteId
 from ordercast.protocols import sequencing
-from ordercast.protocols.deployment import MACHINES, Deployment
+from ordercast.protocols.registry import MACHINES, Deployment
 from ordercast.sim.network import Cut, Network
 from ordercast.sim.scenario import Scenario, deploy, judge, run
 from ordercast.sim.world import Crash, World
-from ordercast.testing.campaign import KINDS, MIXES, Kind, scenario
-from ordercast.types import SiteId
-from tests.planted import planted
+from tests.support.campaign import KINDS, MIXES, Kind, scenario
+from tests.support.planted import planted
 
 
 class Recorder(World):

@@ -11,17 +11,17 @@ from ordercast.core.edges import Carry, Edges, Resend
 from ordercast.core.effects import Append, Deliver, Effect, Send
 from ordercast.core.events import Event, Message, Multicast, Received, Tick
 from ordercast.errors import InputError, PeerError
-from ordercast.protocols.counting import Numbered
-from ordercast.protocols.deployment import MACHINES, Deployment
-from ordercast.protocols.lamport import Ask
+from ordercast.names import SiteId
+from ordercast.planning.plan import Cost, Edge, GroupPlan
 from ordercast.protocols.propagation import Propagate, Propagation, Settled
-from ordercast.protocols.swap import Swap
+from ordercast.protocols.registry import MACHINES, Deployment
+from ordercast.protocols.swap.counting import Numbered
+from ordercast.protocols.swap.multicast import Swap
+from ordercast.protocols.timestamp import Ask
 from ordercast.sim.explorer import CRASH, TICK, Explorer, Move, State
 from ordercast.sim.scenario import Scenario, deploy
-from ordercast.testing.campaign import small_case
-from ordercast.topology import Cost, Edge, GroupPlan
-from ordercast.types import SiteId
-from tests.planted import planted
+from tests.support.campaign import small_case
+from tests.support.planted import planted
 
 
 def with_sources(deployment: Deployment, sources: str) -> Deployment:

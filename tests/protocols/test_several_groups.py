@@ -9,13 +9,13 @@ from ordercast import ClassRule, Level, Membership, Planner, Request, judge, mak
 from ordercast.core.machine import Groups
 from ordercast.errors import InputError, LocalError
 from ordercast.planning.classes import classes
-from ordercast.protocols.deployment import MACHINES, ONE_ORDER
+from ordercast.protocols.registry import MACHINES, ONE_ORDER
 from ordercast.sim.explorer import Explorer
 from ordercast.sim.network import Network
 from ordercast.sim.scenario import Scenario, deploy
 from ordercast.sim.scenario import judge as judge_world
 from ordercast.sim.world import World
-from ordercast.testing.campaign import several_case
+from tests.support.campaign import several_case
 
 CROSSED = {"A": "sxy", "B": "txy", "C": "st"}
 """A+B meets C in s and t, although neither A nor B meets it in more than one site."""

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from ordercast.sim.scenario import run
-from ordercast.testing.campaign import KINDS, Kind, scenario
+from tests.support.campaign import KINDS, Kind, scenario
 
 LAST_OF_A_BATCH = (2**31 - 1).to_bytes(4, "big")
 

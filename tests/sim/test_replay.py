@@ -10,7 +10,7 @@ from ordercast.sim import world as worlds
 from ordercast.sim.scenario import Scenario, deploy
 from ordercast.sim.workload import WORKLOADS
 from ordercast.sim.world import World
-from ordercast.testing.campaign import KINDS, Kind, scenario
+from tests.support.campaign import KINDS, Kind, scenario
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 
 from ordercast import ClassRule, Level, Membership, Plan, Planner, Request, judge, make_plan
 from ordercast.errors import PlanError
+from ordercast.planning.plan import Cost, Edge, GroupPlan
 from ordercast.testing.strategies import seeds
-from ordercast.topology import Cost, Edge, GroupPlan
 
 Logs = tuple[tuple[str, ...], ...]
 State = tuple[tuple[str, ...], Logs, Logs]  # still outside, on each link, seen by each site

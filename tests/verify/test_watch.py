@@ -5,7 +5,7 @@ import random
 import pytest
 
 from ordercast.verify.deliveries import ALWAYS, JUDGES, Record, Sent
-from ordercast.verify.watch import Watch
+from ordercast.verify.online import Watch
 from tests.verify.test_deliveries import random_record
 
 PROMISES = frozenset({"fifo", "total", "acyclic", "causal"})

@@ -6,7 +6,7 @@ from ordercast.audit.destinations import groups_of
 from ordercast.audit.merge import Merged
 from ordercast.audit.rows import Finding, Row, Sends, Source, firsts, rows_of
 from ordercast.errors import InputError
-from ordercast.types import SiteId
+from ordercast.names import SiteId
 from ordercast.verify.causes import causal_break
 from ordercast.verify.deliveries import Record, Sent
 

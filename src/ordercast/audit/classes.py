@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from ordercast.audit.destinations import Destination, Members, shown
 from ordercast.audit.merge import Merged
 from ordercast.audit.rows import Finding, Source
-from ordercast.membership import Membership
-from ordercast.types import ClassRule, Level, SiteId
+from ordercast.membership.table import Membership
+from ordercast.names import ClassRule, Level, SiteId
 
 Sites = Mapping[Destination, Iterable[SiteId]]
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ordercast.errors import InputError
-from ordercast.types import GroupId, SiteId
+from ordercast.names import GroupId, SiteId
 
 Destination = str
 """One or more groups as one text; `groups_of` tells which."""

@@ -13,8 +13,8 @@ from ordercast.audit.fold import fold_deliveries, fold_sends
 from ordercast.audit.kernels import Hashes, Key, fresh_key
 from ordercast.audit.merge import ShuffledError, check_order
 from ordercast.errors import InputError
-from ordercast.membership import check_group
-from ordercast.types import GroupId, SiteId
+from ordercast.membership.table import check_group
+from ordercast.names import GroupId, SiteId
 
 SHARE_ROWS = 100_000
 SEQUENCE = ["site", "position", "msg_id"]

@@ -8,7 +8,7 @@ from ordercast.audit.destinations import Destination, Members, groups_of, shown
 from ordercast.audit.merge import Merged, MergedSends
 from ordercast.audit.rows import Finding, Row, Send, Sends, Source, firsts, rows_of, step
 from ordercast.errors import InputError
-from ordercast.types import GroupId, SiteId
+from ordercast.names import GroupId, SiteId
 
 LOOK_AT_MOST = 5_000_000  # rows that are looked at one by one
 

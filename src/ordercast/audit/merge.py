@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordercast.audit.destinations import Destination
-from ordercast.types import SiteId
+from ordercast.names import SiteId
 
 Sums = tuple[int, int, int]
 """Count and two sums modulo 2^64: what a set of messages is known by."""

@@ -15,7 +15,7 @@ from ordercast.audit.kernels import Hashes, Ints, Longs
 from ordercast.audit.merge import Merged
 from ordercast.audit.rows import Finding, Row, Source, step, tuples
 from ordercast.audit.tables import among, numbered_logs
-from ordercast.types import SiteId
+from ordercast.names import SiteId
 from ordercast.verify.rings import shortest_ring
 
 Cycle = list[tuple[int, SiteId, int]]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ordercast.audit.verdict import Verdict
-from ordercast.pages import Page
+from ordercast.show.pages import Page
 
 ROWS_AT_MOST = 20
 MEANING = {

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ordercast.audit.destinations import Destination, shown
 from ordercast.audit.tables import listed
-from ordercast.types import GroupId, SiteId
+from ordercast.names import GroupId, SiteId
 
 SHOWN_AT_MOST = 10
 

@@ -16,7 +16,7 @@ from ordercast.audit.merge import Merged, MergedSends, Sums, merge, merge_sends
 from ordercast.audit.order import judge_order
 from ordercast.audit.rows import Finding, Send, Source, tuples
 from ordercast.errors import InputError
-from ordercast.types import ClassRule, SiteId
+from ordercast.names import ClassRule, SiteId
 
 PROPERTIES = (
     "creation", "duplicate", "completeness", "fifo", "total", "acyclic", "epochs", "classes", "stamps", "causal"

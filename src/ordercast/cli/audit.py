@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
-from ordercast.cli.render import Screen, shown
+from ordercast.show.terminal import Screen, shown
 
 Flag = Parameter(negative="")
 SMALL_ROWS = 1_000_000
@@ -76,8 +76,8 @@ def audit(
         verdict = judge(source, level, running=running)
     else:
         from ordercast.audit.verdict import audit as judge
-        from ordercast.jobs.audit import SparkSource
-        from ordercast.jobs.session import session
+        from ordercast.spark.audit import SparkSource
+        from ordercast.spark.session import session
 
         with session("ordercast audit", master, conf or []) as spark:
             verdict = judge(SparkSource(spark, run), level, running=running)

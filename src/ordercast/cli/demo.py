@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from ordercast.cli.render import Screen, cost_table, plan_trees
 from ordercast.errors import InputError
+from ordercast.show.terminal import Screen, cost_table, plan_trees
 
 Flag = Parameter(negative="")
 
@@ -58,7 +58,7 @@ def _show(console: Screen, bank: Any, out: Path, short: bool, local: bool) -> in
     from ordercast.demo.bank import GROUPS, SENDERS
     from ordercast.demo.report import write_report
     from ordercast.demo.unordered import send_and_receive
-    from ordercast.runtime.config import deploy, read_cluster
+    from ordercast.live.config import deploy, read_cluster
 
     many, rate = (300, 150.0) if short else (1500, 150.0)
     plan = _plan(console, bank, deploy, read_cluster, GROUPS)
@@ -133,8 +133,8 @@ def _audit(runs: list[str], local: bool) -> list[Any]:
         from ordercast.audit.local import LocalSource
 
         return [audit(LocalSource(run), "acyclic") for run in runs]
-    from ordercast.jobs.audit import SparkSource
-    from ordercast.jobs.session import session
+    from ordercast.spark.audit import SparkSource
+    from ordercast.spark.session import session
 
     with session("ordercast demo") as spark:
         return [audit(SparkSource(spark, run), "acyclic") for run in runs]

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 import msgspec
 from cyclopts import Parameter
 
-from ordercast.cli.render import Screen
 from ordercast.errors import InputError
+from ordercast.show.terminal import Screen
 
 Which = Literal["graph1", "graph2", "graph3", "graph4", "graph5", "all"]
 
@@ -53,8 +53,8 @@ def experiment(
     """
     if runs < 2 or best < 0 or best > runs:
         raise InputError("--runs must be at least 2, and --best at most as many")
-    from ordercast.jobs.experiment import run_experiment
-    from ordercast.jobs.session import session
+    from ordercast.spark.experiment import run_experiment
+    from ordercast.spark.session import session
 
     graphs = (1, 2, 3, 4, 5) if which == "all" else (int(which[-1]),)
     many = protocols if protocols is not None else 12 if which == "all" else 0

@@ -8,9 +8,9 @@ from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
-from ordercast.cli.render import Screen
-from ordercast.membership import existing, read_membership
-from ordercast.topology import read_plan
+from ordercast.membership.table import existing, read_membership
+from ordercast.planning.plan import read_plan
+from ordercast.show.terminal import Screen
 from ordercast.verify import plans
 
 

@@ -16,11 +16,11 @@ from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
-from ordercast.cli.render import Screen, shown
 from ordercast.errors import InputError, LocalError
+from ordercast.show.terminal import Screen, shown
 
 if TYPE_CHECKING:
-    from ordercast.runtime.config import Cluster
+    from ordercast.live.config import Cluster
 
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 ClusterFile = Annotated[Path, Parameter(name=("--cluster", "-c"))]
@@ -54,9 +54,9 @@ def site(
         Log more.
 
     """
-    from ordercast.runtime import loop
-    from ordercast.runtime.config import read_cluster
-    from ordercast.runtime.site import Site
+    from ordercast.live import loop
+    from ordercast.live.config import read_cluster
+    from ordercast.live.site import Site
 
     config = read_cluster(cluster)
     if name not in config.sites:
@@ -99,7 +99,7 @@ def up(cluster: Path = HERE, /, *, seconds: float | None = None) -> int:
         Stop after so long.
 
     """
-    from ordercast.runtime.config import read_cluster
+    from ordercast.live.config import read_cluster
 
     config = read_cluster(cluster)
     _plan_once(config)
@@ -145,7 +145,7 @@ def _ended(code: int) -> str:
 
 def _plan_once(config: "Cluster") -> None:
     """Make the plan before the sites ask for it, and say so: it may take a while the first time."""
-    from ordercast.runtime.config import deploy
+    from ordercast.live.config import deploy
 
     with Screen(stderr=True).status(f"planning {len(config.groups):,} groups"):
         deploy(config)
@@ -166,7 +166,7 @@ def group(what: Literal["list"], /, *, cluster: ClusterFile = HERE, as_json: Jso
         Print JSON.
 
     """
-    from ordercast.runtime.config import deploy, read_cluster
+    from ordercast.live.config import deploy, read_cluster
 
     deployment = deploy(read_cluster(cluster))
     rows: list[dict[str, Any]] = []
@@ -200,8 +200,8 @@ def certs(folder: Path = Path("certs"), /, *, cluster: ClusterFile = HERE) -> in
         The configuration, for the names.
 
     """
-    from ordercast.runtime.config import read_cluster
-    from ordercast.runtime.tls import make_certs
+    from ordercast.live.config import read_cluster
+    from ordercast.live.tls import make_certs
 
     names = list(read_cluster(cluster).sites)
     make_certs(folder, names)
@@ -236,7 +236,7 @@ def bench(
         Print JSON.
 
     """
-    from ordercast.runtime.bench import measure, read_workload
+    from ordercast.bench.live import measure, read_workload
 
     if messages is None:
         messages = 1_200_000 if batch is None else min(1_200_000, 20_000 * batch)  # some seconds

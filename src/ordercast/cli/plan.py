@@ -11,12 +11,12 @@ import msgspec
 from cyclopts import Parameter, Token
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ordercast.cli.render import Screen, compare_table, cost_table, plan_trees
 from ordercast.errors import InputError, PlanError
-from ordercast.membership import Membership, read_membership, read_weights
+from ordercast.membership.table import Membership, read_membership, read_weights
+from ordercast.names import ClassRule, Level, Objective, Planner
+from ordercast.planning.make import Made, make_plan
 from ordercast.planning.request import Budget, Request
-from ordercast.plans import Made, make_plan
-from ordercast.types import ClassRule, Level, Objective, Planner
+from ordercast.show.terminal import Screen, compare_table, cost_table, plan_trees
 
 Flag = Parameter(negative="")
 SPARK_ROWS = 20_000_000
@@ -122,7 +122,7 @@ def plan(
         made = make_plan(members, request, progress)
         made, trade = _trade_off(members, request, made, progress)
     if picture is not None:
-        from ordercast.pictures.plan import draw_plan
+        from ordercast.show.plan import draw_plan
 
         draw_plan(made.plan, picture)
     if as_json:
@@ -162,8 +162,8 @@ def _plan_on_spark(
 ) -> int:
     from tempfile import TemporaryDirectory
 
-    from ordercast.jobs.plan import csv_to_parquet, plan_tables, write_tables
-    from ordercast.jobs.session import session
+    from ordercast.spark.plan import csv_to_parquet, plan_tables, write_tables
+    from ordercast.spark.session import session
 
     with session("ordercast plan", master, conf) as spark, TemporaryDirectory(prefix="ordercast-plan-") as folder:
         if path.lower().endswith(".csv"):

@@ -11,10 +11,10 @@ from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
-from ordercast.cli.render import Screen
 from ordercast.errors import InputError
-from ordercast.membership import read_membership
-from ordercast.types import ClassRule, Level, Planner
+from ordercast.membership.table import read_membership
+from ordercast.names import ClassRule, Level, Planner
+from ordercast.show.terminal import Screen
 
 Protocol = Literal[
     "propagation", "sequencer", "arrow", "combining", "hybrid", "two-phase", "timestamp",
@@ -99,7 +99,7 @@ def simulate(
         Print the result as JSON.
 
     """
-    from ordercast.film import Film
+    from ordercast.sim.film import Film
     from ordercast.sim.network import Network
     from ordercast.sim.scenario import Scenario, deploy, run
 
@@ -123,11 +123,11 @@ def simulate(
     film = Film(known) if picture is not None else None
     verdict = run(scenario, print if trace else None, film=film)
     if film is not None and picture is not None:
-        from ordercast.pictures.spacetime import draw_spacetime
+        from ordercast.show.spacetime import draw_spacetime
 
         draw_spacetime(film, picture, f"{protocol}, seed {seed}")
     if out is not None:
-        from ordercast.runs import write_run
+        from ordercast.runs.schema import write_run
 
         deployment = deploy(scenario)
         sends = verdict.outcome.sent
@@ -280,7 +280,7 @@ def explore(
     explored = Explorer(Case(deployment, orders, losses, duplicates, crashes, reorder, states)).run()
     ok = not explored.findings and explored.complete
     if picture is not None and explored.film is not None:
-        from ordercast.pictures.spacetime import draw_spacetime
+        from ordercast.show.spacetime import draw_spacetime
 
         draw_spacetime(explored.film, picture, f"{protocol}: {', '.join(explored.findings)} broken")
     again = "ordercast " + shlex.join(argument for argument in sys.argv[1:] if argument != "--json")

@@ -18,12 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ordercast.cli.live import HERE, ClusterFile, Json
-from ordercast.cli.render import Screen, shown
 from ordercast.errors import InputError, LocalError, OrdercastError
+from ordercast.show.terminal import Screen, shown
 
 if TYPE_CHECKING:
-    from ordercast.runtime.client import Client
-    from ordercast.runtime.config import Cluster
+    from ordercast.client.client import Client
+    from ordercast.live.config import Cluster
 
 T = TypeVar("T")
 TOKEN = "ORDERCAST_TOKEN"
@@ -103,8 +103,8 @@ def send(
         Print the receipts as JSON lines.
 
     """
-    from ordercast.runtime.client import connect
-    from ordercast.runtime.config import read_cluster
+    from ordercast.client.client import connect
+    from ordercast.live.config import read_cluster
 
     if raw and body is not None:
         raise InputError("--raw is for the standard input; there is a message on the command line")
@@ -207,8 +207,8 @@ def tail(
         Print JSON lines.
 
     """
-    from ordercast.runtime.client import connect
-    from ordercast.runtime.config import read_cluster
+    from ordercast.client.client import connect
+    from ordercast.live.config import read_cluster
 
     if count is not None and count < 1:
         raise InputError(f"--count {count}: must be at least 1")
@@ -249,7 +249,7 @@ async def _ask_all(
     config: "Cluster", token: str | None, seconds: float, ask: Callable[["Client"], Awaitable[T]]
 ) -> dict[str, T | str]:
     """Ask every site that takes clients; where none answers, the value says why."""
-    from ordercast.runtime.client import connect
+    from ordercast.client.client import connect
 
     async def one(name: str, address: str) -> tuple[str, T | str]:
         try:
@@ -317,7 +317,7 @@ def status(
         Print everything as JSON.
 
     """
-    from ordercast.runtime.config import read_cluster
+    from ordercast.live.config import read_cluster
 
     config = read_cluster(cluster)
     _address(config, None)
@@ -372,7 +372,7 @@ def explain(
         Print the answers as JSON.
 
     """
-    from ordercast.runtime.config import read_cluster
+    from ordercast.live.config import read_cluster
 
     config = read_cluster(cluster)
     source, _, number = message.rpartition(":")

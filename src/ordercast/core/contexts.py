@@ -1,6 +1,6 @@
 """Sequence contexts (KIN §4.1): for each group the number reached."""
 
-from ordercast.types import GroupId
+from ordercast.names import GroupId
 
 Numbers = tuple[tuple[GroupId, int], ...]
 """A context as a value."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from ordercast.core.effects import Append, Effect, Held, Refuse, Send
 from ordercast.core.events import Control, Event, Message, Multicast, Received
 from ordercast.errors import PeerError
-from ordercast.types import SiteId
+from ordercast.names import SiteId
 
 EARLY_AT_MOST = 100_000  # numbers further ahead than this are not parked: the wait queue is bounded (errata 62)
 RESEND_AT_MOST = 256  # envelopes per request; the rest is asked for when these are there

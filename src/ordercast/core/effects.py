@@ -8,7 +8,7 @@ its effects ignored; what it had sent and nobody has, its edges send again.
 import msgspec
 
 from ordercast.core.events import Envelope, Event, Message
-from ordercast.types import SiteId
+from ordercast.names import SiteId
 
 
 class Append(msgspec.Struct, frozen=True, gc=False):

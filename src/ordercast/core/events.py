@@ -2,7 +2,7 @@
 
 import msgspec
 
-from ordercast.types import GroupId, SiteId
+from ordercast.names import GroupId, SiteId
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):

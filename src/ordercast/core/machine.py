@@ -9,7 +9,7 @@ import msgspec
 from ordercast.core.effects import Effect, Held
 from ordercast.core.events import Envelope, Event
 from ordercast.errors import LocalError, PeerError
-from ordercast.types import GroupId, SiteId
+from ordercast.names import GroupId, SiteId
 
 NUMBER_AT_MOST = 2**62  # a number beyond this is a fault of the peer
 

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from ordercast.demo.ledger import orders
 from ordercast.errors import LocalError
-from ordercast.runtime.ports import free_ports
+from ordercast.live.ports import free_ports
 
 GROUPS = {
     "transactions": ["main-1", "main-2"],

@@ -6,9 +6,9 @@ import sys
 import time
 from pathlib import Path
 
+from ordercast.client.client import connect
 from ordercast.demo.ledger import Ledger, orders
 from ordercast.errors import OrdercastError
-from ordercast.runtime.client import connect
 
 
 async def teller(address: str, site: str, many: int, rate: float, seed: int) -> None:

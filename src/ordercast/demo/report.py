@@ -8,12 +8,12 @@ import pyarrow.parquet as pq
 
 from ordercast.audit.page import add_verdict
 from ordercast.audit.verdict import Verdict
-from ordercast.film import Film, Flight, Mark
-from ordercast.pages import Page
-from ordercast.pictures.plan import draw_plan
-from ordercast.pictures.spacetime import draw_spacetime
-from ordercast.pictures.timeline import draw_timeline
-from ordercast.topology import Plan
+from ordercast.planning.plan import Plan
+from ordercast.show.pages import Page
+from ordercast.show.plan import draw_plan
+from ordercast.show.spacetime import draw_spacetime
+from ordercast.show.timeline import draw_timeline
+from ordercast.sim.film import Film, Flight, Mark
 
 BEFORE, DURING, AFTER = 3, 4, 2
 

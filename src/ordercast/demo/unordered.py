@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from ordercast.demo.bank import GROUPS, MAINS, SENDERS
 from ordercast.demo.ledger import Ledger, orders
-from ordercast.runs import write_table
-from ordercast.runtime.ports import free_ports
+from ordercast.live.ports import free_ports
+from ordercast.runs.schema import write_table
 
 DELAY_S = 0.01
 SITES = sorted({site for members in GROUPS.values() for site in members})

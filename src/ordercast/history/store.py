@@ -11,7 +11,7 @@ import msgspec
 
 from ordercast.core.events import Event, Multicast, Received, Tick
 from ordercast.errors import HistoryError, PeerError
-from ordercast.types import SiteId
+from ordercast.names import SiteId
 from ordercast.wire.codec import Encoder, decode
 
 

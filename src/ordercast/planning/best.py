@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordercast.errors import PlanError
-from ordercast.membership import Indices
+from ordercast.membership.table import Indices
+from ordercast.names import Objective
 from ordercast.planning import annealing
 from ordercast.planning.annealing import EXCESS, State
 from ordercast.planning.forest import ClassGraph, Forest
 from ordercast.planning.request import Budget, Weights
-from ordercast.types import Objective
 
 Progress = Callable[[float], None]
 Prices = NDArray[np.float64]

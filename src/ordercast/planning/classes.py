@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ordercast.membership import Indices, Membership, Offsets
+from ordercast.membership.table import Indices, Membership, Offsets
+from ordercast.names import ClassRule, GroupId, Level
 from ordercast.planning import kernels
-from ordercast.types import ClassRule, GroupId, Level
 
 
 def class_labels(membership: Membership, rule: ClassRule) -> Indices:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ordercast.membership import Membership, Offsets
+from ordercast.membership.table import Membership, Offsets
 from ordercast.planning.forest import Forest
 
 

@@ -10,12 +10,12 @@ from itertools import groupby
 
 import numpy as np
 
-from ordercast.membership import Indices, Membership, Offsets
+from ordercast.membership.table import Indices, Membership, Offsets
+from ordercast.names import Level
 from ordercast.planning import kernels
 from ordercast.planning.classes import named
+from ordercast.planning.plan import Cost, Edge, GroupPlan, Plan
 from ordercast.planning.request import Weights
-from ordercast.topology import Cost, Edge, GroupPlan, Plan
-from ordercast.types import Level
 
 
 @dataclass(frozen=True, eq=False)

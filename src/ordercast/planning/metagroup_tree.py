@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ordercast.membership import Indices
+from ordercast.membership.table import Indices
 from ordercast.planning.forest import ClassGraph, Forest
 
 

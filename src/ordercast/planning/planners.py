@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ordercast.errors import PlanError
-from ordercast.membership import Membership
+from ordercast.membership.table import Membership
+from ordercast.names import ClassRule, Level, Planner
 from ordercast.planning.best import Progress, best
 from ordercast.planning.central import central
 from ordercast.planning.classes import class_labels
@@ -14,7 +15,6 @@ from ordercast.planning.forest import ClassGraph, Forest
 from ordercast.planning.metagroup_tree import metagroup
 from ordercast.planning.propagation_graph import greedy, literal_greedy
 from ordercast.planning.request import Request
-from ordercast.types import ClassRule, Level, Planner
 
 # App. I is about quadratic. Past this much work (groups times memberships; some five seconds) `best` measures itself
 # against the near-linear greedy instead.

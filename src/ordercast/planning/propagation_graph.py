@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ordercast.membership import Indices
+from ordercast.membership.table import Indices
+from ordercast.names import SiteId
 from ordercast.planning import kernels
 from ordercast.planning.forest import ClassGraph, Forest
-from ordercast.types import SiteId
 
 
 def greedy(graph: ClassGraph) -> Forest:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordercast.errors import InputError
-from ordercast.types import ClassRule, Level, Objective, Planner
+from ordercast.names import ClassRule, Level, Objective, Planner
 
 Weights = NDArray[np.float64]
 

@@ -31,8 +31,8 @@ from ordercast.core.effects import Append, Deliver, Effect, Held, Placed, Safe, 
 from ordercast.core.events import Control, Envelope, Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import Groups
 from ordercast.errors import LocalError, PeerError
-from ordercast.topology import Routes
-from ordercast.types import GroupId, SiteId
+from ordercast.names import GroupId, SiteId
+from ordercast.planning.routes import Routes
 
 Destination = tuple[GroupId, ...]
 Past = tuple[tuple[SiteId, Destination, int], ...]

@@ -31,7 +31,7 @@ from ordercast.core.effects import Append, Deliver, Effect, Held, Send
 from ordercast.core.events import Control, Envelope, Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import NUMBER_AT_MOST, Groups
 from ordercast.errors import PeerError
-from ordercast.types import GroupId, SiteId
+from ordercast.names import GroupId, SiteId
 
 UNDER_WAY_AT_MOST = 1024  # requests of one sender to one sequencer without a number; further ones wait at the sender
 FETCH_AT_MOST = 256  # messages per request; the rest is fetched when these are there

@@ -14,7 +14,7 @@ from ordercast.core.effects import Deliver, Effect, Held
 from ordercast.core.events import Envelope, Event, Message, Multicast
 from ordercast.core.machine import NUMBER_AT_MOST, Groups
 from ordercast.errors import PeerError
-from ordercast.types import GroupId, SiteId
+from ordercast.names import GroupId, SiteId
 
 Priority = tuple[int, SiteId]
 MsgKey = tuple[SiteId, int, int]

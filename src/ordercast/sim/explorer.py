@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 from ordercast.core.effects import Append, Deliver, Placed, Refuse, Safe, Send
 from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import Machine
-from ordercast.film import Film, Mark
-from ordercast.protocols.deployment import Deployment
+from ordercast.names import GroupId, SiteId
+from ordercast.protocols.registry import Deployment
+from ordercast.sim.film import Film, Mark
 from ordercast.sim.world import flight_of
-from ordercast.types import GroupId, SiteId
 from ordercast.verify.deliveries import ALWAYS, JUDGES, Record, Sent
 
 MULTICAST, CARRY, LOSE, DOUBLE, CRASH, TICK = range(6)

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ordercast.types import SiteId
+from ordercast.names import SiteId
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,17 @@ from functools import cached_property
 
 from ordercast.core.machine import Groups
 from ordercast.errors import InputError
-from ordercast.film import Film
-from ordercast.membership import Membership
+from ordercast.membership.table import Membership
+from ordercast.names import ClassRule, Level, Planner, SiteId
 from ordercast.planning.classes import are_right, classes
+from ordercast.planning.make import make_plan
+from ordercast.planning.plan import Plan
 from ordercast.planning.request import Budget, Request
-from ordercast.plans import make_plan
-from ordercast.protocols.deployment import Deployment, class_rule
+from ordercast.protocols.registry import Deployment, class_rule
+from ordercast.sim.film import Film
 from ordercast.sim.network import Network
 from ordercast.sim.workload import WORKLOADS, answer
 from ordercast.sim.world import Crash, Outcome, Trace, World
-from ordercast.topology import Plan
-from ordercast.types import ClassRule, Level, Planner, SiteId
 from ordercast.verify.deliveries import Record, Sent
 from ordercast.verify.plans import judge as judge_plan
 

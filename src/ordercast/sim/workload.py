@@ -11,7 +11,7 @@ from itertools import combinations, islice
 from ordercast.core.events import Envelope
 from ordercast.core.machine import Groups
 from ordercast.errors import LocalError
-from ordercast.types import GroupId, SiteId
+from ordercast.names import GroupId, SiteId
 
 REQUEST = b"request"
 

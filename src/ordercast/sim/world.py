@@ -17,12 +17,12 @@ import msgspec
 from ordercast.core.effects import Append, Deliver, Effect, Held, Placed, Refuse, Safe, Send
 from ordercast.core.events import Control, Envelope, Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import Machine
-from ordercast.film import Film, Flight, Mark
-from ordercast.protocols.deployment import Deployment
+from ordercast.names import GroupId, SiteId
+from ordercast.protocols.registry import Deployment
+from ordercast.sim.film import Film, Flight, Mark
 from ordercast.sim.network import Network
 from ordercast.sim.workload import Order, Reply
-from ordercast.types import GroupId, SiteId
-from ordercast.verify.watch import Watch
+from ordercast.verify.online import Watch
 
 
 @dataclass(frozen=True)

@@ -30,15 +30,15 @@ from ordercast.core.effects import Append, Deliver, Send
 from ordercast.core.events import Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import Machine
 from ordercast.errors import OrdercastError
-from ordercast.membership import Membership
+from ordercast.membership.table import Membership
+from ordercast.names import ClassRule, Level, Planner
 from ordercast.planning.classes import class_labels, classes
 from ordercast.planning.forest import ClassGraph, Forest
+from ordercast.planning.plan import Edge, Plan
 from ordercast.planning.planners import FIXED
 from ordercast.planning.propagation_graph import literal_greedy
-from ordercast.protocols.deployment import ONE_ORDER
+from ordercast.protocols.registry import ONE_ORDER
 from ordercast.sim.scenario import Scenario, deploy
-from ordercast.topology import Edge, Plan
-from ordercast.types import ClassRule, Level, Planner
 from ordercast.verify.plans import judge
 
 

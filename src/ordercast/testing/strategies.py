@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from ordercast.membership import Membership
+from ordercast.membership.table import Membership
 
 
 def memberships(max_sites: int = 8, max_groups: int = 6) -> st.SearchStrategy[Membership]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
-from ordercast.types import SiteId
+from ordercast.names import SiteId
 
 if TYPE_CHECKING:
     from ordercast.verify.deliveries import MsgId, Record

@@ -7,8 +7,8 @@ of the graph of overlapping groups, and asks of each whether some timing of the 
 
 from collections.abc import Callable, Iterator
 
-from ordercast.topology import Plan
-from ordercast.types import GroupId, SiteId
+from ordercast.names import GroupId, SiteId
+from ordercast.planning.plan import Plan
 
 MergePoint = Callable[[GroupId, GroupId, SiteId], SiteId]
 Sender = Callable[[GroupId, SiteId], SiteId | None]

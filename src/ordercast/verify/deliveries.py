@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from ordercast.types import GroupId, SiteId
+from ordercast.names import GroupId, SiteId
 from ordercast.verify.causes import causal_break
 from ordercast.verify.rings import shortest_ring, tangled
 

@@ -27,8 +27,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from ordercast.topology import Plan
-from ordercast.types import GroupId, Level, SiteId
+from ordercast.names import GroupId, Level, SiteId
+from ordercast.planning.plan import Plan
 from ordercast.verify.cycles import CycleSearch
 
 SEARCH_STEPS_AT_MOST = 100_000

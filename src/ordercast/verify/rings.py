@@ -5,7 +5,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from itertools import pairwise
 from typing import Generic, TypeVar
 
-from ordercast.types import SiteId
+from ordercast.names import SiteId
 
 Key = TypeVar("Key", bound=Hashable)
 LOOKS_AT_MOST = 3_000_000

@@ -10,7 +10,10 @@ from ordercast.core import edges, events
 from ordercast.core.edges import Carry
 from ordercast.core.events import Message
 from ordercast.errors import PeerError
-from ordercast.protocols import counting, lamport, propagation, sequencing, swap, two_phase
+from ordercast.protocols import propagation, sequencing, two_phase
+from ordercast.protocols import timestamp as lamport
+from ordercast.protocols.swap import counting
+from ordercast.protocols.swap import multicast as swap
 
 TAGS: dict[int, type[Message]] = {
     1: propagation.Propagate,

@@ -1,0 +1,1 @@
+"""What applications import; nothing of a server."""

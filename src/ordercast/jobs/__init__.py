@@ -1,1 +1,0 @@
-"""Jobs on Spark: the only place that knows pyspark."""

@@ -1,0 +1,1 @@
+"""Sites on asyncio and TCP."""

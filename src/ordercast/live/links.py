@@ -1,0 +1,185 @@
+"""TCP between two sites: handshake, frames, heartbeats; control before data; a bound on what waits.
+
+A link carries what the machines say. What cannot be sent now is dropped: the machines' numbered edges know what is
+missing when the link is there again. Bad bytes close the link, with a named reason, and hurt nobody else.
+"""
+
+import asyncio
+import ssl
+from collections import deque
+from typing import TYPE_CHECKING, Any, cast
+
+from ordercast.core.edges import Null
+from ordercast.core.events import Control, Message
+from ordercast.errors import PeerError
+from ordercast.names import SiteId
+from ordercast.wire import codec, links
+from ordercast.wire.frames import Splitter, frame
+from ordercast.wire.links import Hello, Refuse
+
+if TYPE_CHECKING:
+    from ordercast.live.site import Site
+
+HEARTBEAT_S = 1.0
+SILENCE_S = 5.0
+WRITE_AHEAD = 2**20  # bytes handed to the socket; what is behind them waits here, control first
+WAITING_AT_MOST = 32 * 2**20
+
+
+class Link(asyncio.Protocol):
+    """One connection; `peer` is known once it has greeted."""
+
+    def __init__(self, site: "Site", wanted: SiteId | None) -> None:
+        self.site, self.wanted = site, wanted
+        self.peer: SiteId | None = None
+        self.closed = asyncio.get_running_loop().create_future()
+        self.heard = self.spoke = asyncio.get_running_loop().time()
+        self.dropped = 0
+        self._transport: asyncio.Transport | None = None
+        self._splitter = Splitter()
+        self._encoder = codec.Encoder()
+        self._control: list[bytes] = []
+        self._data: deque[tuple[bytes, bytes]] = deque()
+        self._data_bytes = 0
+        self._paused = False
+        self._epoch = 0  # in which we have greeted
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Greet at once when we called."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports look like it and are none
+        self._transport.set_write_buffer_limits(high=WRITE_AHEAD)
+        self.site.connected(self)
+        if self.wanted is not None:
+            self._greet(self.wanted)
+
+    def data_received(self, data: bytes) -> None:
+        """Take whole frames to the site; what is not understood closes the link."""
+        self.heard = self.site.loop.time()
+        messages: list[Message] = []
+        try:
+            for tag, stream, number, payload in self._splitter.feed(data):
+                if tag < links.HELLO and self.peer is not None:
+                    messages.append(codec.decode(tag, stream, number, payload))
+                else:
+                    self._host_frame(tag, payload)
+            if messages and self.peer is not None and self.site.links.get(self.peer) is self:
+                self.site.receive(self.peer, messages)
+        except PeerError as error:
+            self.refuse(str(error))
+
+    def _host_frame(self, tag: int, payload: memoryview) -> None:
+        if tag == links.HEARTBEAT:
+            return
+        if tag == links.REFUSE:
+            self.site.note("link.refused", peer=self.wanted or self.peer, reason=links.read(tag, payload).reason)
+            self.close()
+        elif tag == links.HELLO and self.peer is None:
+            self._greeted(links.read(tag, payload))
+        else:
+            raise PeerError(f"tag {tag} is not expected here")
+
+    def _greeted(self, hello: Hello) -> None:
+        epochs = self.site.epochs
+        reason = epochs.why_not(hello, self.wanted) or self._wrong_name(hello.site)
+        if reason is not None:
+            raise PeerError(reason)
+        again = epochs.meet(hello)
+        if self.wanted is None:
+            self._greet(hello.site)
+        if not self._epoch == hello.epoch == epochs.now:  # who is behind moves up, and calls again
+            self.close()
+            return
+        self.peer = hello.site
+        self.site.linked(self, hello.site, again=again)
+
+    def _greet(self, peer: SiteId) -> None:
+        self._epoch = self.site.epochs.now
+        self._write_host(links.HELLO, links.encode(self.site.epochs.hello(peer)))
+
+    def _wrong_name(self, name: SiteId) -> str | None:
+        """With TLS the name must stand in the certificate."""
+        assert self._transport is not None
+        tls: ssl.SSLObject | None = self._transport.get_extra_info("ssl_object")
+        if tls is None:
+            return None
+        certificate: dict[str, Any] = dict(tls.getpeercert() or {})
+        names = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"]
+        return None if name in names else f"the certificate is for {', '.join(names)}, not for {name}"
+
+    def send(self, message: Message) -> None:
+        """Queue a message; `flush` writes."""
+        head, payload = frame(*self._encoder.encode(message))
+        if isinstance(message, Control) and type(message) is not Null:  # a null speaks of what was sent before it
+            self._control.append(head + payload)
+        elif self._data_bytes > WAITING_AT_MOST:
+            self.dropped += 1  # the edge will send it again
+        else:
+            self._data.append((head, payload))
+            self._data_bytes += len(payload)
+
+    def flush(self) -> None:
+        """Write what may be written: all control, and data while the socket takes it."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if not self._control and (not self._data or self._paused):
+            return
+        out, self._control = self._control, []
+        while self._data and not self._paused:
+            head, payload = self._data.popleft()
+            self._data_bytes -= len(payload)
+            out += (head, payload)
+            if len(out) > 64:
+                self._transport.writelines(out)
+                out = []
+        if out:
+            self._transport.writelines(out)
+        self.spoke = self.site.loop.time()
+
+    def pause_writing(self) -> None:
+        """The socket has enough."""
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        """The socket takes more."""
+        self._paused = False
+        self.flush()
+
+    def beat(self, now: float) -> None:
+        """Say that we are alive; give up on a peer that does not."""
+        if now - self.heard > SILENCE_S:
+            self.site.note("link.silent", peer=self.peer or self.wanted, seconds=round(now - self.heard, 1))
+            self.abort()
+        elif now - self.spoke >= HEARTBEAT_S and self.peer is not None:
+            self._write_host(links.HEARTBEAT, b"")
+
+    def _write_host(self, tag: int, payload: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(frame(tag, 0, 0, payload))
+            self.spoke = self.site.loop.time()
+
+    def refuse(self, reason: str) -> None:
+        """Say why, and close."""
+        self.site.note("link.closed", peer=self.peer or self.wanted, reason=reason)
+        self._write_host(links.REFUSE, links.encode(Refuse(reason[:500])))
+        self.close()
+
+    def close(self) -> None:
+        """Close after what is written has gone."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Tell the site, and whoever waits for the end."""
+        if not self.closed.done():
+            self.closed.set_result(None)
+        self.site.unlinked(self)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What waits for the socket."""
+        return self._data_bytes

@@ -1,0 +1,1 @@
+"""Who is in which group: tables, and the one reader of the files they come from."""

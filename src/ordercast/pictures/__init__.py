@@ -1,1 +1,0 @@
-"""Pictures of what we plan and run; the only place that knows matplotlib."""

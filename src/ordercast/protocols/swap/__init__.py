@@ -1,0 +1,1 @@
+"""Distributed swap and counting over spanning trees (HTW00)."""

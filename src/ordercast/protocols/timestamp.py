@@ -1,0 +1,143 @@
+"""Timestamp order (GS88 §2, after [Lamp78, Schn82]).
+
+A source stamps a message with its clock and sends it to the destinations. A destination delivers the smallest stamp
+once it has heard a larger one from every source that could still send a smaller one: all sources of all its groups, on
+FIFO edges (errata 51). It asks a silent source, which raises its clock and answers with a null. Ties go by source. What
+happened before a message has a smaller stamp, so the order is causal too.
+"""
+
+from bisect import insort
+
+from ordercast.core.edges import Edges
+from ordercast.core.effects import Deliver, Effect, Held
+from ordercast.core.events import Envelope, Event, Message, Multicast
+from ordercast.core.machine import NUMBER_AT_MOST, Groups
+from ordercast.errors import PeerError
+from ordercast.names import SiteId
+
+JUMP_AT_MOST = 2**40  # a clock that jumps further is a fault of the peer (errata 62)
+
+
+class Stamped(Message, frozen=True, gc=False):
+    """A multicast with its source's time."""
+
+    time: int
+    envelope: Envelope
+
+    def __str__(self) -> str:
+        return f"Stamped {self.envelope} time={self.time}"
+
+
+class Ask(Message, frozen=True, gc=False):
+    """Is your clock past this?"""
+
+    time: int
+
+    def __str__(self) -> str:
+        return f"Ask time={self.time}"
+
+
+class Silent(Message, frozen=True, gc=False):
+    """Nothing of mine will be stamped at or below this any more: the null of a silent source."""
+
+    time: int
+
+    def __str__(self) -> str:
+        return f"Silent time={self.time}"
+
+
+class Timestamp:
+    """One site's part: source and destination."""
+
+    def __init__(self, me: SiteId, groups: Groups, *, incarnation: int = 1) -> None:
+        self.me, self.groups, self.incarnation = me, groups, incarnation
+        self.edges = Edges()
+        self.sent = 0
+        self.clock = 0
+        self.heard = {source: 0 for source in groups.sources if source != me}
+        self.asked = dict.fromkeys(self.heard, 0)
+        self.queue: list[tuple[int, SiteId, int, Envelope, float]] = []  # by (time, source)
+
+    def step(self, event: Event) -> list[Effect]:
+        """Take one event to completion."""
+        return self.edges.step(event, self._originate, self._check, self._take)
+
+    def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
+        envelope = self.groups.envelope(multicast.groups, self.me, self.incarnation, self.sent + 1, multicast.body)
+        self.sent += 1
+        self.clock += 1
+        for site in self.groups.union(multicast.groups):
+            if site != self.me:
+                effects.append(self.edges.send(site, 0, Stamped(self.clock, envelope)))
+            else:
+                insort(self.queue, (self.clock, self.me, self.sent, envelope, self.edges.now))
+        self._deliver(effects)
+
+    def _check(self, sender: SiteId, message: Message) -> None:
+        """Refuse what no honest peer sends, before anything changes (errata 62)."""
+        match message:
+            case Stamped(time, envelope):
+                self.groups.check(sender, envelope)
+                right = envelope.source == sender and self.me in self.groups.union(envelope.groups)
+                right = right and sender in self.heard
+            case Silent(time):
+                right = sender in self.heard
+            case Ask(time):
+                right = sender in self.groups.everybody
+            case _:
+                right, time = False, 0
+        if not right:
+            raise PeerError(f"{sender} sent {self.me} what is not for timestamps, or not its to send: {message}")
+        if not 0 <= time <= min(self.clock + JUMP_AT_MOST, NUMBER_AT_MOST):
+            raise PeerError(f"{sender} is {time - self.clock} ticks ahead")
+
+    def _take(self, sender: SiteId, message: Message, effects: list[Effect]) -> None:
+        match message:
+            case Stamped(time, envelope):
+                if time <= self.heard[sender]:
+                    raise PeerError(f"{sender} stamped {envelope} with {time}, and said {self.heard[sender]} before")
+                self._hear(sender, time)
+                insort(self.queue, (time, sender, envelope.number, envelope, self.edges.now))
+                self._deliver(effects)
+            case Silent(time):
+                self._hear(sender, time)
+                self._deliver(effects)
+            case Ask(time):
+                self.clock = max(self.clock, time)
+                effects.append(self.edges.send(sender, 0, Silent(self.clock)))
+
+    def _hear(self, sender: SiteId, time: int) -> None:
+        self.heard[sender] = max(self.heard[sender], time)
+        self.clock = max(self.clock, time)
+
+    def _deliver(self, effects: list[Effect]) -> None:
+        """Deliver while every source has been heard past the smallest stamp; ask those who have not."""
+        while self.queue:
+            time, source, _, envelope, _ = self.queue[0]
+            silent = self._silent(time, source)
+            if silent:
+                for site in silent:
+                    if self.asked[site] < time:
+                        self.asked[site] = time
+                        effects.append(self.edges.send(site, 0, Ask(time)))
+                return
+            del self.queue[0]
+            stamp = self.groups.epoch.to_bytes(8, "big") + time.to_bytes(8, "big") + source.encode()
+            effects.append(Deliver(envelope, stamp))
+
+    def _silent(self, time: int, source: SiteId) -> list[SiteId]:
+        """Return the sources whose next stamp could still be smaller; ties go by source (errata 51)."""
+        return [site for site, last in self.heard.items() if (last + 1, site) < (time, source)]
+
+    def held(self) -> list[Held]:
+        """Everything that waits here."""
+        waits = []
+        for time, source, _, envelope, since in self.queue:
+            silent = ", ".join(self._silent(time, source))
+            waits.append(Held(str(envelope), f"not heard past {time} from {silent}", since))
+        return self.edges.held() + waits
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is unacknowledged."""
+        return self.edges.idle and not self.queue

@@ -1,1 +1,0 @@
-"""Sites for real: asyncio, TCP, a durable history, clients."""

@@ -1,0 +1,257 @@
+"""Plan on Spark: a membership table of any size, read once.
+
+Sites with exactly the same groups are one meta-group (MGT, `jobs.metagroups`), and one of them stands for all. What is
+left after that fits the driver, where the near-linear kernels find classes and forest; the other sites of a meta-group
+hang below their representative. The result is the in-process planner's, site by site.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+
+from ordercast.audit import tables
+from ordercast.errors import InputError, PlanError
+from ordercast.membership.table import Membership, check_group
+from ordercast.names import ClassRule, Planner
+from ordercast.planning.central import central
+from ordercast.planning.classes import class_labels
+from ordercast.planning.forest import ClassGraph, Forest
+from ordercast.planning.metagroup_tree import metagroup
+from ordercast.planning.plan import Cost
+from ordercast.planning.propagation_graph import greedy
+from ordercast.planning.request import Request
+from ordercast.spark.metagroups import merged, sets_of_sites, sites_and_sets
+from ordercast.spark.pieces import collect, fold_pieces, frame_of_pieces, refused
+from ordercast.spark.session import Spark
+from ordercast.verify.forests import broken
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+DRIVER_ROWS = 400_000_000  # of the table; the names of some twenty million sites fit the driver
+TWIN = "\0"  # a representative's second name: it stands for all others of the meta-group, and sorts right behind it
+PLANNERS: dict[Planner, Callable[[ClassGraph], Forest]] = {
+    Planner.ELIMINATION: greedy,
+    Planner.METAGROUP: metagroup,
+    Planner.CENTRAL: central,
+}
+
+
+@dataclass(frozen=True)
+class SparkPlan:
+    """A plan as tables: one row per group, one per (site, class)."""
+
+    groups: Any
+    """group, order_class, entry, members, depth, extra."""
+    nodes: Any
+    """order_class, site, parent: representatives and their twins."""
+    metas: Any
+    """meta (the representative's name), n (how many sites), groups (a sorted list)."""
+    cost: Cost
+    classes: int
+    memberships: int
+
+
+def find_membership(path: str) -> tuple[str, tables.Table]:
+    """Find a membership: a folder or file of Parquet anywhere Arrow reads."""
+    system, plain = tables.file_system(path)
+    kind = system.get_file_info(plain).type
+    if kind == pafs.FileType.NotFound:
+        raise InputError(f"{path}: no such file")
+    if kind == pafs.FileType.File:
+        folder, _, name = plain.rpartition("/")
+        found = tables.find(_like(path, folder or "."), "", tables.MEMBERSHIP, {}, only=name)
+    else:
+        found = tables.find(path, "", tables.MEMBERSHIP, {})
+    return path, replace(found, columns={"site": tables.MANY, "group": tables.TEXT})
+
+
+def _like(path: str, folder: str) -> str:
+    return path.rsplit("/", 1)[0] if "://" in path else folder
+
+
+def sets(spark: Spark, path: str, found: tables.Table) -> "DataFrame":
+    """Return site, groups: the sorted list of every site's groups."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    schema = "site string, groups array<string>"
+    partial = frame_of_pieces(spark, path, found.pieces, found.columns, sets_of_sites, schema)
+    return partial.groupBy("site").agg(F.array_sort(F.flatten(F.collect_list("groups"))).alias("groups"))
+
+
+def metagroups(of_sites: "DataFrame") -> "DataFrame":
+    """Return meta (its first site), n, groups of every meta-group: the lists themselves are compared."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return of_sites.groupBy("groups").agg(F.count("*").alias("n"), F.min("site").alias("meta"))
+
+
+def plan_tables(spark: Spark, path: str, request: Request) -> SparkPlan:
+    """Plan a membership table."""
+    if request.planner not in PLANNERS:
+        allowed = ", ".join(PLANNERS)
+        raise InputError(f"--planner {request.planner} searches in process; on Spark there are {allowed}")
+    path, found = find_membership(path)
+    if not found.rows:
+        raise InputError(f"{path}: no rows")
+    if found.rows <= DRIVER_ROWS:
+        metas = merged(path, fold_pieces(spark, path, found.pieces, found.columns, sites_and_sets))
+    else:
+        metas = collect(metagroups(sets(spark, path, found)))
+    metas = metas.take(pc.sort_indices(metas.column("meta"))).combine_chunks()
+    membership, weight = compressed(path, metas)
+    return _planned(membership, weight, metas, found.rows, request)
+
+
+def compressed(path: str, metas: Any) -> tuple[Membership, Any]:
+    """Build the membership of representatives, and of a twin for each that stands for more; with their weights."""
+    site_names, many = metas.column("meta").to_pylist(), metas.column("n").to_numpy()
+    lists = tables.one(metas.column("groups"))
+    of_list = lists.flatten().dictionary_encode()
+    group_names = of_list.dictionary.to_pylist()
+    if "" in site_names or "" in group_names:
+        raise InputError(f"{path}: a site or a group has an empty name")
+    if taken := next((name for name in site_names if name.endswith(TWIN)), None):
+        raise InputError(f"{path}: site {taken!r} ends in a null character, which plans on Spark need for themselves")
+    twins = [name + TWIN for name, standing in zip(site_names, many.tolist(), strict=True) if standing > 1]
+    names = sorted(site_names + twins)
+    number = {name: index for index, name in enumerate(names)}
+    groups = sorted(group_names)
+    own = np.array([number[name] for name in site_names], np.int64)
+    s = np.repeat(np.arange(len(own)), lists.value_lengths().to_numpy())
+    g = _rank(group_names, groups)[of_list.indices.to_numpy()]
+    twin = many[s] > 1  # a twin sorts right behind its representative
+    key = np.concatenate([g, g[twin]]) * len(names) + np.concatenate([own[s], own[s[twin]] + 1])
+    key.sort()
+    if bool((key[1:] == key[:-1]).any()):
+        twice = int(key[1:][key[1:] == key[:-1]][0])
+        name, of = names[twice % len(names)].rstrip(TWIN), groups[twice // len(names)]
+        raise InputError(f"{path}: {name!r} appears twice in group {of!r}")
+    ptr = np.zeros(len(groups) + 1, np.int64)
+    np.cumsum(np.bincount(key // len(names), minlength=len(groups)), out=ptr[1:])
+    weight = np.ones(len(names), np.int64)
+    weight[own[many > 1] + 1] = many[many > 1] - 1
+    return Membership(tuple(names), tuple(groups), ptr, (key % len(names)).astype(np.int32)), weight
+
+
+def _rank(names: list[str], in_order: list[str]) -> Any:
+    number = {name: index for index, name in enumerate(in_order)}
+    return np.array([number[name] for name in names], np.int64)
+
+
+def _planned(membership: Membership, weight: Any, metas: Any, memberships: int, request: Request) -> SparkPlan:
+    labels = class_labels(membership, request.class_rule)
+    graph = ClassGraph.of(membership, labels)
+    forest = PLANNERS[request.planner](graph)
+    finest = class_labels(membership, ClassRule.for_level(request.level))
+    wrong = broken(forest.parent, forest.entry, membership.edge_groups, graph.member_node, labels, finest)
+    if wrong is not None:
+        raise PlanError(f"classes {request.class_rule}, level {request.level}: {wrong}")
+    cost = weighted_cost(forest, weight)
+    if request.max_load is not None and cost.max_load > request.max_load:
+        raise PlanError(
+            f"planner {request.planner} loads its busiest site with {cost.max_load}, above {request.max_load}"
+        )
+    first = np.full(int(labels.max()) + 1, -1, np.int64)
+    first[labels[::-1]] = np.arange(len(labels))[::-1]
+    class_names = [membership.groups[g] for g in first.tolist()]
+    site = forest.node_site
+    names = pa.array(membership.sites, pa.string())
+    of_class = pa.array(class_names, pa.string())
+    sizes = np.bincount(membership.edge_groups, weights=weight[membership.group_sites], minlength=len(labels))
+    groups = pa.table(
+        {
+            "group": pa.array(membership.groups, pa.string()),
+            "order_class": of_class.take(pa.array(labels)),
+            "entry": names.take(pa.array(site[forest.entry])),
+            "members": pa.array(sizes.astype(np.int64)),
+            "depth": pa.array(forest.depth),
+            "extra": pa.array(forest.extra),
+        }
+    )
+    node_class = np.concatenate([graph.node_class, np.zeros(len(forest.hub_site), np.int32)])
+    up = pa.array(np.where(forest.parent >= 0, site[forest.parent], -1), mask=forest.parent < 0)
+    nodes = pa.table(
+        {
+            "order_class": of_class.take(pa.array(node_class)),
+            "site": names.take(pa.array(site)),
+            "parent": names.take(up),
+        }
+    )
+    return SparkPlan(groups, nodes, metas, cost, int(labels.max()) + 1, memberships)
+
+
+def weighted_cost(forest: Forest, weight: Any) -> Cost:
+    """Sum up, with every twin counted for all the sites it stands for: they are leaves below the same parent."""
+    site, lower = forest.node_site, forest.routes[1]
+    sites = len(forest.graph.membership.sites)
+    down = weight[site[lower]]
+    received = np.bincount(site[lower], minlength=sites) + np.bincount(site[forest.entry], minlength=sites)
+    load = received + np.bincount(site[forest.parent[lower]], weights=down, minlength=sites).astype(np.int64)
+    return Cost(
+        mean_depth=float(forest.depth.mean()),
+        mean_extra=float(forest.extra.mean()),
+        max_load=int(load.max()),
+        messages=int(down.sum()) + len(forest.entry),
+    )
+
+
+def write_tables(spark: Spark, made: SparkPlan, path: str, out: str) -> None:
+    """Write groups/, cost/ and routes/ as Parquet; routes has every site, not only those that stand for others."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    _, found = find_membership(path)
+    metas = spark.sql.createDataFrame(made.metas.select(["meta", "groups"]))
+    named = sets(spark, path, found).join(metas, "groups").select("site", "meta")
+    nodes = spark.sql.createDataFrame(made.nodes)
+    is_twin = F.col("site").endswith(TWIN)
+    plain = F.regexp_replace(F.col("site"), f"{TWIN}$", "")
+    nodes = nodes.withColumn("meta", plain).withColumn("twin", is_twin).drop("site")
+    routes = named.join(nodes, "meta").where(F.col("twin") == (F.col("site") != F.col("meta")))
+    try:
+        routes.select("order_class", "site", "parent").write.mode("overwrite").parquet(f"{out}/routes")
+        spark.sql.createDataFrame(made.groups).coalesce(1).write.mode("overwrite").parquet(f"{out}/groups")
+        cost = pa.table(
+            {name: [getattr(made.cost, name)] for name in ("mean_depth", "mean_extra", "max_load", "messages")}
+        )
+        spark.sql.createDataFrame(cost).coalesce(1).write.mode("overwrite").parquet(f"{out}/cost")
+    except Exception as error:
+        raise refused(error) from None
+
+
+def overlaps(spark: Spark, path: str) -> "DataFrame":
+    """Return how many sites every two overlapping groups share: counted among meta-groups, times their sizes."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    _, found = find_membership(path)
+    own = metagroups(sets(spark, path, found)).select(
+        F.col("meta").alias("site"), "n", F.explode("groups").alias("group")
+    )
+    one, other = own.select("site", F.col("group").alias("one"), "n"), own.select("site", F.col("group").alias("other"))
+    pairs = one.join(other, "site").where("one < other")
+    return pairs.groupBy("one", "other").agg(F.sum("n").alias("shared"))
+
+
+def csv_to_parquet(spark: Spark, path: str, folder: Path) -> str:
+    """Read CSV with columns site and group, by Spark, into Parquet that the pieces are made of."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    try:
+        frame = spark.sql.read.option("header", True).option("mode", "FAILFAST").csv(path)
+        missing = [name for name in ("site", "group") if name not in frame.columns]
+        if missing:
+            raise InputError(f"{path}: column {missing[0]!r} is missing (columns: {', '.join(frame.columns)[:200]})")
+        for row in frame.where(F.contains("group", F.lit("+"))).select("group").limit(1).collect():
+            check_group(f"{path}: ", row["group"])
+        frame.select("site", "group").write.mode("overwrite").parquet(str(folder))
+    except InputError:
+        raise
+    except Exception as error:
+        raise refused(error) from None
+    return str(folder)
