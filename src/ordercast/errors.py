@@ -1,4 +1,8 @@
-"""The whole error tree: an error says whose fault it is, because that decides what happens next."""
+"""The whole error tree: an error says whose fault it is, because that decides what happens next.
+
+A caller can tell apart: refused (`LocalError`), unreachable (`UnreachableError`), lost (`LostError`), damaged
+(`HistoryError`), a peer's fault (`PeerError`) and our own (`BugError`).
+"""
 
 
 class OrdercastError(Exception):
@@ -6,7 +10,7 @@ class OrdercastError(Exception):
 
 
 class LocalError(OrdercastError):
-    """The caller asked for what is forbidden; state is unchanged."""
+    """Refused: the caller asked for what is forbidden; nothing was changed."""
 
 
 class InputError(LocalError, ValueError):
@@ -18,8 +22,20 @@ class PlanError(OrdercastError, ValueError):
 
 
 class PeerError(OrdercastError):
-    """A peer sent what the protocol forbids; the runtime drops that link."""
+    """A peer sent what the protocol forbids; the link to it is dropped."""
+
+
+class UnreachableError(OrdercastError):
+    """Nobody answers at that address; nothing was sent."""
+
+
+class LostError(OrdercastError):
+    """The connection, or the site behind it, ended: what was not acknowledged may or may not have been sent."""
 
 
 class HistoryError(OrdercastError):
     """Stored records do not check out, or cannot be written; names the file and the record."""
+
+
+class BugError(OrdercastError):
+    """A fault of this program; the site that met it has stopped."""

@@ -1,10 +1,21 @@
 """Names that everything else uses: sites, groups, levels of order and the classes that keep them."""
 
 from enum import StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 SiteId: TypeAlias = str
 GroupId: TypeAlias = str
+
+
+class ClassId(NamedTuple):
+    """Names a class of groups that are ordered together: given once, never used again."""
+
+    epoch: int
+    """The configuration in which the class was opened; stamps begin with it."""
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}.{self.index}"
 
 
 class Level(StrEnum):
