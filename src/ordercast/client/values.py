@@ -1,0 +1,71 @@
+"""What applications and sites share: messages as they are delivered, destinations, receipts."""
+
+from typing import Literal
+
+import msgspec
+
+from ordercast.names import GroupId, SiteId
+from ordercast.wire import batch
+
+AckLevel = Literal["none", "ordered", "safe"]
+Policy = Literal["block", "drop"]
+"""What happens when a reader is too far behind: senders wait, or the reader is dropped and told so."""
+Destination = GroupId | tuple[GroupId, ...]
+"""A group, or several at once."""
+
+
+def tidy(destination: Destination) -> tuple[GroupId, ...]:
+    """Return the groups of a destination, each once, sorted: who names the same groups shares a batch."""
+    return (destination,) if isinstance(destination, str) else tuple(sorted(set(destination)))
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What became of a message: its number at its source, and its place in the order of its class."""
+
+    number: int
+    stamp: bytes | None
+    """None when a link broke while it was on its way: it is ordered, and safe, but nobody said where."""
+
+
+class Delivered(msgspec.Struct, frozen=True, gc=False):
+    """A message, in its place of the one order."""
+
+    position: int
+    """Counts what this site delivers, from 0; store it with what you made of the message."""
+    group: GroupId
+    """Several, when it was sent to several, joined by `+`."""
+    source: SiteId
+    number: int
+    body: bytes
+
+
+class Lot(msgspec.Struct, frozen=True, gc=False):
+    """Messages of one source that were delivered together; bodies are unpacked when they are read."""
+
+    position: int
+    groups: tuple[GroupId, ...]
+    source: SiteId
+    first: int
+    stamp: bytes
+    body: bytes
+
+    @property
+    def count(self) -> int:
+        """How many messages there are."""
+        return batch.count(self.body)
+
+    def messages(self) -> list[Delivered]:
+        """Return the messages."""
+        group, source, position, first = "+".join(self.groups), self.source, self.position, self.first
+        return [
+            Delivered(position + index, group, source, first + index, body)
+            for index, body in enumerate(batch.unpack(self.body))
+        ]
+
+    def starting_at(self, position: int) -> "Lot":
+        """Return the lot without what lies before a position."""
+        if self.position >= position:
+            return self
+        skip = position - self.position
+        first, bodies = self.first + skip, batch.unpack(self.body)[skip:]
+        return msgspec.structs.replace(self, position=position, first=first, body=batch.pack(first, bodies))

@@ -1,0 +1,53 @@
+"""What this site has delivered: positions, the last of each source and class, and in which record each body stands."""
+
+from ordercast.client.values import Lot
+from ordercast.core.edges import Carry
+from ordercast.core.effects import Deliver
+from ordercast.core.events import Event, Multicast, Received
+from ordercast.history.store import Position
+from ordercast.names import ClassId, GroupId, SiteId
+from ordercast.node.inputs import Delivered
+from ordercast.wire import batch
+
+Identity = tuple[SiteId, int, int]
+"""Source, incarnation and number of an envelope."""
+
+
+class Deliveries:
+    """One per node."""
+
+    def __init__(self, me: SiteId, groups: frozenset[GroupId]) -> None:
+        self.me, self.groups = me, groups
+        self.count = 0  # messages delivered: the position of the next one
+        self.last: dict[SiteId, int] = {}  # number of the last message of each source
+        self.stamps: dict[ClassId, bytes] = {}  # of the last message of each class
+        self.bodies: dict[Identity, int] = {}  # envelopes not yet delivered here, and the record each came in
+
+    def note(self, event: Event, record: int, identity: Identity) -> None:
+        """Remember in which record an envelope came that is to be delivered here; `identity` if it is our own."""
+        if type(event) is Multicast:
+            if not self.groups.isdisjoint(event.groups):
+                self.bodies[identity] = record
+        elif type(event) is Received:
+            message = event.message
+            envelope = getattr(message.message if type(message) is Carry else message, "envelope", None)
+            if envelope is not None and envelope.body and not self.groups.isdisjoint(envelope.groups):
+                self.bodies[envelope.source, envelope.incarnation, envelope.number] = record
+
+    def add(self, effect: Deliver) -> Delivered:
+        """Give a delivery its position."""
+        envelope, stamp = effect.envelope, effect.stamp
+        first, many = batch.read_head(envelope.body)
+        lot = Lot(self.count, envelope.groups, envelope.source, first, stamp, envelope.body)
+        self.count += many
+        self.last[envelope.source] = max(self.last.get(envelope.source, 0), first + many - 1)
+        before = self.stamps.get(envelope.class_id)
+        assert before is None or before < stamp, f"{envelope} was delivered after a larger stamp of its class"
+        self.stamps[envelope.class_id] = stamp + (many - 1).to_bytes(4, "big")
+        return Delivered(lot, many, envelope.class_id, before)
+
+    def indexed(self, effect: Deliver, done: Delivered) -> Position:
+        """Return the entry of a delivery in the index of the history; its body is not held back any more."""
+        envelope = effect.envelope
+        record = self.bodies.pop((envelope.source, envelope.incarnation, envelope.number))
+        return Position(done.lot.position, done.many, record, effect.stamp)

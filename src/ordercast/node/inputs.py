@@ -1,0 +1,217 @@
+"""What is fed to a node, and what it asks its host to do.
+
+The host (`live.site` on asyncio, `sim.nodes` in virtual time) feeds inputs and carries the outputs out in the order in
+which they are returned. Beside these, `Send` of `core.effects` is an output: hand the message to the link, if there is
+one.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ordercast.client.values import AckLevel, Lot, Receipt
+from ordercast.core.effects import Send
+from ordercast.core.events import Message
+from ordercast.errors import OrdercastError
+from ordercast.history.store import Checkpoint, Position
+from ordercast.names import ClassId, GroupId, SiteId
+from ordercast.wire.peers import Hello
+
+if TYPE_CHECKING:
+    from ordercast.node.readers import Reader
+
+
+class FromPeer(msgspec.Struct, frozen=True, gc=False):
+    """Messages of machines that arrived over one link, in order."""
+
+    peer: SiteId
+    messages: list[tuple[ClassId, Message]]
+
+
+class Greeted(msgspec.Struct, frozen=True, gc=False):
+    """A peer has greeted, and `Peers.why_not` had no objection."""
+
+    hello: Hello
+
+
+class LinkMade(msgspec.Struct, frozen=True, gc=False):
+    """Both sides have greeted in the same epoch: messages may pass."""
+
+    peer: SiteId
+
+
+class LinkLost(msgspec.Struct, frozen=True, gc=False):
+    """The link to a peer is gone."""
+
+    peer: SiteId
+
+
+class RefusedBy(msgspec.Struct, frozen=True, gc=False):
+    """A peer will not talk to this site."""
+
+    peer: SiteId
+    reason: str
+    code: str = ""
+
+
+class Post(msgspec.Struct, frozen=True, gc=False):
+    """The application sends messages, as a batch of their own; `token` comes back in a `Resolve`."""
+
+    groups: tuple[GroupId, ...]
+    bodies: list[bytes]
+    ack: AckLevel = "none"
+    token: Any = None
+
+
+class Withdraw(msgspec.Struct, frozen=True, gc=False):
+    """Who posted with this token is gone: what waits for room is not sent any more."""
+
+    token: Any
+
+
+class Committed(msgspec.Struct, frozen=True, gc=False):
+    """The last `Write` is on disk."""
+
+    seconds: float = 0.0
+
+
+class Kept(msgspec.Struct, frozen=True, gc=False):
+    """The last `Keep` is on disk."""
+
+
+class DiskFailed(msgspec.Struct, frozen=True, gc=False):
+    """What was to be written could not be."""
+
+    error: OrdercastError
+
+
+class Took(msgspec.Struct, frozen=True, gc=False):
+    """A reader has taken something: there may be room for what waits outside."""
+
+    reader: "Reader"
+
+
+class Past(msgspec.Struct, frozen=True, gc=False):
+    """What a `ReadPast` asked for: positions and their records, in order."""
+
+    reader: "Reader"
+    entries: list[tuple[Position, bytes]]
+
+
+class Leave(msgspec.Struct, frozen=True, gc=False):
+    """A reader reads no more."""
+
+    reader: "Reader"
+
+
+class Wake(msgspec.Struct, frozen=True, gc=False):
+    """It is the time that the last `WakeAt` named, or later."""
+
+
+class Drain(msgspec.Struct, frozen=True, gc=False):
+    """Send what is open, take nothing new: the site will stop."""
+
+
+Input = (
+    FromPeer | Greeted | LinkMade | LinkLost | RefusedBy | Post | Withdraw | Committed | Kept | DiskFailed | Took | Past
+    | Leave | Wake | Drain
+)  # fmt: skip
+
+
+class Write(msgspec.Struct, frozen=True, gc=False):
+    """Write this in one commit, then say `Committed` or `DiskFailed`; nothing else is asked to be written before."""
+
+    records: list[bytes]
+    positions: list[Position]
+
+
+class Keep(msgspec.Struct, frozen=True, gc=False):
+    """Write a checkpoint, then say `Kept` or `DiskFailed`."""
+
+    checkpoint: Checkpoint
+    from_delivered: int
+
+
+class Resolve(msgspec.Struct, frozen=True, gc=False):
+    """Tell who posted: a receipt for each message, or why there is none."""
+
+    token: Any
+    receipts: list[Receipt] = []
+    error: OrdercastError | None = None
+
+
+class Delivered(msgspec.Struct, frozen=True, gc=False):
+    """This was delivered: for whoever exports it. Readers have it already."""
+
+    lot: Lot
+    many: int
+    class_id: ClassId
+    before: bytes | None
+    """The stamp of the message before it in its class."""
+
+
+class Sent(msgspec.Struct, frozen=True, gc=False):
+    """This batch of this site is on disk, and was made after so many deliveries here: for whoever exports it."""
+
+    first: int
+    groups: tuple[GroupId, ...]
+    body: bytes
+    after: int
+
+
+class More(msgspec.Struct, frozen=True, gc=False):
+    """There is something new for a reader, or it was ended."""
+
+    reader: "Reader"
+
+
+class ReadPast(msgspec.Struct, frozen=True, gc=False):
+    """Read so many entries of the history from a position on, and say `Past`."""
+
+    reader: "Reader"
+    begin: int
+    at_most: int
+
+
+class Dial(msgspec.Struct, frozen=True, gc=False):
+    """This site needs a link to that one: keep calling it."""
+
+    peer: SiteId
+
+
+class Hangup(msgspec.Struct, frozen=True, gc=False):
+    """End the link to a peer; with a reason, tell it."""
+
+    peer: SiteId
+    reason: str = ""
+    code: str = "refused"
+
+
+class Anew(msgspec.Struct, frozen=True, gc=False):
+    """The cluster begins anew in this epoch (not durable): end all links, and greet again."""
+
+    epoch: int
+
+
+class WakeAt(msgspec.Struct, frozen=True, gc=False):
+    """Say `Wake` at this time."""
+
+    time: float
+
+
+class Note(msgspec.Struct, frozen=True, gc=False):
+    """Log one line: a stable name and facts."""
+
+    event: str
+    facts: dict[str, Any]
+
+
+class Stopped(msgspec.Struct, frozen=True, gc=False):
+    """The node does nothing more: it was drained, or it has failed."""
+
+    error: OrdercastError | None = None
+
+
+Output = (
+    Send | Write | Keep | Resolve | Delivered | Sent | More | ReadPast | Dial | Hangup | Anew | WakeAt | Note | Stopped
+)

@@ -1,0 +1,357 @@
+"""A site without I/O: what happens is fed to `take`, and what is to be done comes back, in order.
+
+A node is made of parts that know little of each other: `Intake` lets in what peers say, `Pipeline` makes it durable,
+`Outbox` batches and holds back what the site sends, `Deliveries` counts what is delivered, `Readers` holds what
+applications have not read, `Peers` knows who may be talked to, `Pace` when to tick. The node passes between them; the
+machines of its classes decide on the order.
+"""
+
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Any
+
+from ordercast.client.values import AckLevel, Policy
+from ordercast.core.effects import Deliver, Placed, Refuse, Safe, Send
+from ordercast.core.events import Event, LinkDown, LinkUp, Multicast, Tick
+from ordercast.errors import HistoryError, LocalError, LostError, OrdercastError
+from ordercast.history import records
+from ordercast.history.store import History
+from ordercast.names import ClassId, GroupId, SiteId
+from ordercast.node import inputs as io
+from ordercast.node import recovery
+from ordercast.node.deliveries import Deliveries, Identity
+from ordercast.node.intake import Checker, Intake
+from ordercast.node.outbox import Outbox
+from ordercast.node.pace import Pace
+from ordercast.node.peers import Peers
+from ordercast.node.pipeline import Pipeline
+from ordercast.node.readers import Reader, Readers
+from ordercast.node.settings import Settings
+from ordercast.protocols.registry import Deployment
+from ordercast.wire.codec import Encoder
+
+
+class Phase(Enum):
+    """What a node is doing; see `NEXT` for what may follow what."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    DRAINING = "draining"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+NEXT = {
+    Phase.STARTING: {Phase.RUNNING, Phase.FAILED},
+    Phase.RUNNING: {Phase.DRAINING, Phase.FAILED},
+    Phase.DRAINING: {Phase.STOPPED, Phase.FAILED},
+    Phase.FAILED: set[Phase](),
+    Phase.STOPPED: set[Phase](),
+}
+ENDED = (Phase.FAILED, Phase.STOPPED)
+
+
+class Node:
+    """One site. It touches no socket, disk, thread or random source; `clock` is the only thing it reads."""
+
+    def __init__(
+        self, me: SiteId, settings: Settings, deployment: Deployment, history: History, clock: Callable[[], float]
+    ) -> None:
+        self.me, self.settings, self.deployment, self.history, self.clock = me, settings, deployment, history, clock
+        self.configuration = deployment.configuration
+        self.groups = frozenset(g for g, sites in self.configuration.members.items() if me in sites)
+        self.receipts, self.causal, self.exporting = deployment.receipts, deployment.causal, settings.exporting
+        self.phase, self.failed = Phase.STARTING, None  # type: Phase, OrdercastError | None
+        self.incarnation = history.identity.incarnation
+        self.machines = deployment.machines(me, self.incarnation)
+        self.checkpoints, self.commit_seconds = 0, 0.0
+        self._out: list[io.Output] = []
+        self._woken_at: float | None = None  # the wake that was asked for
+        self._keeping: io.Keep | None = None  # a checkpoint that waits for its index entries
+        self._encoder = Encoder()
+        limits = settings.limits
+        self.pace = Pace()
+        self.deliveries = Deliveries(me, self.groups)
+        self.readers = Readers(limits.inbox_bytes, self.configuration.class_of, self.groups, self.tell)
+        checker = Checker(me, self.configuration)
+        self.intake = Intake(checker, self.readers, self.pace, clock, self._step, self.tell)
+        self.outbox = Outbox(self, limits, self.tell)
+        self.peers = Peers(me, settings, deployment.neighbours(me), self.incarnation, int(clock() * 1000))
+        self.pipeline = Pipeline(
+            durable=settings.durable, record=self._record, do=self._do, tell=self.tell, freeze=self._freeze
+        )
+        self._doors: dict[type, Callable[[Any], None]] = {
+            io.FromPeer: lambda given: self.intake.take(given.peer, given.messages),
+            io.Greeted: self._greeted,
+            io.LinkMade: self._link_made,
+            io.LinkLost: self._link_lost,
+            io.RefusedBy: self._refused_by,
+            io.Post: self._post,
+            io.Withdraw: lambda given: self.outbox.withdraw(given.token),
+            io.Committed: self._committed,
+            io.Kept: self._kept,
+            io.DiskFailed: lambda given: self.fail(given.error),
+            io.Took: self._took,
+            io.Past: self._past,
+            io.Leave: self._leave,
+            io.Wake: self._wake,
+            io.Drain: self._drain,
+        }
+        self._doing: dict[type, Callable[[Any], None]] = {
+            Send: self._send,
+            Deliver: self.deliver,
+            Placed: lambda effect: self.outbox.placed(effect.number, effect.stamp),
+            Safe: lambda effect: self.outbox.safe(effect.number),
+            Refuse: lambda effect: self.tell(io.Hangup(effect.peer, effect.reason, effect.code)),
+            io.Resolve: self.tell,
+            io.Sent: self.tell,
+        }
+
+    # Doors.
+
+    def take(self, given: io.Input) -> list[io.Output]:
+        """Take one input to completion and return what is to be done, in order."""
+        if self.phase in ENDED:
+            return []
+        self._doors[type(given)](given)
+        return self.turn()
+
+    def turn(self) -> list[io.Output]:
+        """End a turn: begin to write, and say when to wake. Also for whoever went through `outbox.add`."""
+        self.outbox.stirred = False
+        self.pipeline.begin()
+        if self.phase is Phase.DRAINING and not self.pipeline.open and self._keeping is None:
+            self._enter(Phase.STOPPED)
+            self.outbox.close(LostError("the site was stopped"))
+            self.readers.close(LostError("the site was stopped"))
+            self.tell(io.Stopped())
+        times = [time for time in (self.pace.tick_at, self.outbox.send_at) if time is not None]
+        if times and self.phase not in ENDED and (self._woken_at is None or min(times) < self._woken_at):
+            self._woken_at = min(times)
+            self.tell(io.WakeAt(self._woken_at))
+        out, self._out = self._out, []
+        return out
+
+    def tell(self, output: io.Output) -> None:
+        """Have something done by the host."""
+        self._out.append(output)
+
+    def start(self) -> Iterator[list[io.Output]]:
+        """Come back from the history, slice by slice, then run; raises HistoryError when it does not check out."""
+        for _ in recovery.recover(self):
+            out, self._out = self._out, []
+            yield out
+        self._enter(Phase.RUNNING)
+        self._note("site.started", records=self.pipeline.written, delivered=self.deliveries.count)
+        for peer in sorted(self.peers.needed):
+            self.tell(io.Dial(peer))
+        self.pace.rest(self.clock())
+        yield self.turn()
+
+    def _enter(self, phase: Phase) -> None:
+        assert phase in NEXT[self.phase], f"{self.phase.value} cannot become {phase.value}"
+        self.phase = phase
+
+    def fail(self, error: OrdercastError) -> None:
+        """Acknowledge nothing more, and tell all who wait: the disk is full or broken, or this is a bug."""
+        if self.phase in ENDED:
+            return
+        self._enter(Phase.FAILED)
+        self.failed = error
+        self.pipeline.clear()
+        self.intake.parked.clear()
+        self.outbox.close(error)
+        self.readers.close(error)
+        self._note("site.failed", reason=str(error))
+        self.tell(io.Stopped(error))
+
+    def _drain(self, _: io.Drain) -> None:
+        self.outbox.send_open()
+        self._enter(Phase.DRAINING)
+
+    def _wake(self, _: io.Wake) -> None:
+        self._woken_at, now = None, self.clock()
+        if self.outbox.send_at is not None and self.outbox.send_at <= now:
+            self.outbox.send_open()
+        if self.pace.tick_at is not None and self.pace.tick_at <= now:
+            self._step(Tick(now))
+            if not self.receipts:
+                self.outbox.count_under_way(self.machines.under_way)
+            self.pace.ticked(now, idle=self.machines.idle)
+
+    def _note(self, event: str, **facts: Any) -> None:
+        self.tell(io.Note(event, facts))
+
+    # Links.
+
+    def _greeted(self, given: io.Greeted) -> None:
+        news, move = self.peers.meet(given.hello)
+        if move is not None:
+            self._begin_anew(move)
+        elif news and self.settings.durable:
+            life = self.peers.met[given.hello.site]
+            self.pipeline.log(records.encode(records.Met(given.hello.site, life.incarnation, life.records)))
+
+    def _link_made(self, given: io.LinkMade) -> None:
+        self.peers.up.add(given.peer)
+        self._note("link.up", peer=given.peer)
+        self._step(LinkUp(given.peer))
+        self.pace.rest(self.clock())
+
+    def _link_lost(self, given: io.LinkLost) -> None:
+        self.peers.up.discard(given.peer)
+        self._note("link.down", peer=given.peer)
+        self._step(LinkDown(given.peer))
+
+    def _refused_by(self, given: io.RefusedBy) -> None:
+        self._note("link.refused", peer=given.peer, reason=given.reason)
+        if self.peers.refused_by(given.peer, given.reason, given.code):
+            self._note("history.lost", reason=given.reason)
+
+    def _begin_anew(self, epoch: int) -> None:
+        """Throw away what the machines know and go on in another epoch; only where nothing is durable."""
+        lost = LostError(f"lost: {self.peers.restarted} was restarted and the cluster is not durable")
+        self._note("cluster.began_anew", epoch=epoch, reason=str(lost))
+        self.deployment = self.deployment.in_epoch(epoch)
+        self.configuration = self.deployment.configuration
+        self.intake.checker = Checker(self.me, self.configuration)
+        self.readers.class_of = self.configuration.class_of
+        sent = self.machines.sent  # a source's numbers never restart within its incarnation
+        self.machines = self.deployment.machines(self.me, self.incarnation, sent=sent)
+        self.intake.parked.clear()
+        self.deliveries.last.clear()
+        self.peers.up.clear()
+        self.outbox.lose(lost)
+        self.tell(io.Anew(epoch))
+
+    # Events in, effects out.
+
+    def _step(self, event: Event) -> None:
+        self.pipeline.put(self.machines.step(event))
+
+    def _record(self, event: Event) -> bytes:
+        self.deliveries.note(event, self.pipeline.next_record, self.own_identity)
+        return records.encode_event(event, self._encoder)
+
+    @property
+    def own_identity(self) -> Identity:
+        """Of the envelope that this site sent last."""
+        return self.me, self.incarnation, self.machines.sent
+
+    def _do(self, work: Any) -> None:
+        self._doing[type(work)](work)
+
+    def _send(self, effect: Send) -> None:
+        if effect.to in self.peers.up:
+            self._out.append(effect)
+        elif effect.to not in self.peers.needed:  # the machines say it again when the link is there
+            self.peers.needed.add(effect.to)
+            self.tell(io.Dial(effect.to))
+
+    def deliver(self, effect: Deliver, *, again: bool = False) -> None:
+        """Give a delivery its position, and to readers; `again`: an earlier life may have done so."""
+        done = self.deliveries.add(effect)
+        if self.settings.durable:
+            position = self.deliveries.indexed(effect, done)
+            if not again or position.position >= self.history.next_position:
+                self.pipeline.positions.append(position)
+                self.readers.recent.append(done.lot)
+        self.readers.put(done.lot, done.many)
+        if self.exporting:
+            self.tell(done)
+
+    # The disk.
+
+    def _freeze(self) -> recovery.Frozen | None:
+        if self.pipeline.bytes <= self.settings.limits.checkpoint_bytes:
+            return None
+        self.pipeline.bytes = 0
+        return recovery.freeze(self)
+
+    def _committed(self, given: io.Committed) -> None:
+        self.commit_seconds += given.seconds
+        positions, frozen = self.pipeline.committed()
+        self.readers.written(len(positions))
+        if self._keeping is None and frozen is not None:
+            oldest = max(0, self.deliveries.count - self.settings.limits.retain_messages)
+            self._keeping = io.Keep(recovery.checkpoint(self, frozen), oldest)
+            if self.pipeline.write_positions():
+                return
+        if self._keeping is not None:
+            self.tell(self._keeping)
+            self._note("history.checkpoint", records=self._keeping.checkpoint.records)
+            self._keeping = None
+
+    def _kept(self, _: io.Kept) -> None:
+        self.checkpoints += 1
+
+    # Sending.
+
+    def _post(self, post: io.Post) -> None:
+        try:
+            self.outbox.post(post)
+        except LocalError as error:
+            self.tell(io.Resolve(post.token, error=error))
+
+    def refuse_post(self, groups: tuple[GroupId, ...], ack: AckLevel) -> None:
+        """Raise what forbids a message of this site to these groups, before anything changes."""
+        if self.failed is not None:
+            raise self.failed
+        if self.phase is not Phase.RUNNING:
+            raise LocalError(f"the site is {self.phase.value}")
+        if self.peers.lost is not None:
+            raise HistoryError(f"nothing is sent: {self.peers.lost}")
+        if ack not in ("none", "ordered", "safe"):
+            raise LocalError(f"ack is none, ordered or safe, not {ack!r}")
+        if ack != "none" and not self.receipts:
+            raise LocalError(f"protocol {self.deployment.protocol} gives no receipts: ack must be 'none'")
+        self.deployment.check_destination(self.me, groups)
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next envelope of this site."""
+        return self.machines.sent + 1
+
+    def class_of(self, groups: tuple[GroupId, ...]) -> ClassId:
+        """Return the class of a destination."""
+        return self.configuration.class_of(groups[0])
+
+    def originate(self, multicast: Multicast) -> None:
+        """Give the machines what this site sends."""
+        self.pace.active = True
+        self._step(multicast)
+        if multicast.receipt:
+            self.pace.hurry(self.clock())
+        self.pace.rest(self.clock())
+
+    def after_commit(self, output: io.Output) -> None:
+        """Put an output behind what is to be written."""
+        self.pipeline.put([output])
+
+    # Reading.
+
+    def reader(self, name: str, groups: list[GroupId] | None, after: int | None, policy: Policy) -> Reader:
+        """Open a reader of all groups this site is in, or of some; after a position, or from now on."""
+        for group in groups or ():
+            if group not in self.groups:
+                raise LocalError(f"{self.me} is not in group {group!r}; it is in {', '.join(sorted(self.groups))}")
+        end = self.deliveries.count
+        begin = end if after is None else after + 1
+        if begin > end:
+            raise LocalError(f"position {after} was never delivered here; the last one is {end - 1}")
+        if begin < end and begin < self.history.first_position:
+            raise LocalError(f"position {begin} is not kept here any more")
+        return self.readers.open(name, frozenset(groups) if groups is not None else None, policy, begin, end)
+
+    def _took(self, given: io.Took) -> None:
+        self.readers.took(given.reader)
+        if self.intake.parked:
+            self.intake.let_in()
+
+    def _past(self, given: io.Past) -> None:
+        lots = [recovery.lot_of(position, record, self.me) for position, record in given.entries]
+        self.readers.catch_up(given.reader, lots, self.deliveries.count)
+
+    def _leave(self, given: io.Leave) -> None:
+        self.readers.leave(given.reader)
+        self.intake.let_in()

@@ -1,0 +1,128 @@
+"""Who may be talked to, in which epoch, and whom this site has to call.
+
+Every history has a life of its own, its *incarnation*, and a length. Both are told in the greeting, and a durable site
+writes down whom it has met before it takes anything from it. So a peer that comes back with another incarnation, or
+with fewer records than it had, has lost what others rely on: it is refused by name.
+
+A cluster that is not durable begins anew as a whole when one of its sites has lost everything. Every site starts in
+epoch 1. Who sees a peer greet with another incarnation than before moves to an epoch that is called after the new one,
+a time in milliseconds; who sees a larger epoch than its own moves to that; who sees a smaller one answers with its own
+and hangs up. What was under way is lost and said to be, positions go on, and stamps still grow, because they start with
+the epoch.
+"""
+
+import msgspec
+
+from ordercast.names import SiteId
+from ordercast.node.settings import Settings
+from ordercast.wire.peers import VERSION, Hello
+
+CLOCKS_DIFFER_MS = 24 * 3600 * 1000  # at most
+LOST = "lost-history"
+
+
+class Life(msgspec.Struct, frozen=True, gc=False):
+    """A peer as it was met: its incarnation, and how many records its history had."""
+
+    incarnation: int
+    records: int
+
+
+class Refusal(msgspec.Struct, frozen=True, gc=False):
+    """Why there is no link: a reason for people, a code for programs."""
+
+    reason: str
+    code: str = "refused"
+
+
+class Peers:
+    """One per node: its greetings, the lives of its peers it knows, and the epoch they share."""
+
+    def __init__(self, me: SiteId, settings: Settings, needed: frozenset[SiteId], incarnation: int, boot: int) -> None:
+        self.me, self.settings, self.incarnation, self.boot = me, settings, incarnation, boot
+        self.needed = set(needed)  # whom this site calls, or is called by
+        self.up: set[SiteId] = set()
+        self.met: dict[SiteId, Life] = {}
+        self.refused: dict[SiteId, str] = {}  # who does not talk to us, or we to it, and why
+        self.lost: str | None = None  # a peer says that this site has lost its history
+        self.restarted: SiteId = ""  # whose restart began this epoch
+        self.epoch = 1
+        self.reconnects = 0
+
+    def hello(self, wanted: SiteId, records: int) -> Hello:
+        """Return our greeting to a site."""
+        settings = self.settings
+        return Hello(
+            version=VERSION, cluster=settings.cluster, site=self.me, wanted=wanted, incarnation=self.incarnation,
+            epoch=self.epoch, plan=settings.plan, restarted=self.restarted, records=records, boot=self.boot,
+        )  # fmt: skip
+
+    def why_not(self, hello: Hello, called: SiteId | None, now: float) -> Refusal | None:
+        """Return why we do not talk to this one, if so."""
+        refusal = self._who(hello, called) or self._life(hello, now)
+        if refusal is not None and hello.site in self.settings.sites:
+            self.refused[hello.site] = refusal.reason
+        return refusal
+
+    def _who(self, hello: Hello, called: SiteId | None) -> Refusal | None:
+        me, settings, site = self.me, self.settings, hello.site
+        if hello.version != VERSION:
+            return Refusal(f"{site} speaks version {hello.version}, {me} speaks {VERSION}", "version")
+        if hello.cluster != settings.cluster:
+            return Refusal(f"{site} is of cluster {hello.cluster!r}, this is {settings.cluster!r}")
+        if hello.wanted != me or (called is not None and site != called):
+            return Refusal(f"{site} wants {hello.wanted}; this is {me}, which called {called}")
+        if site not in settings.sites or site == me:
+            return Refusal(f"{site!r} is not one of the sites")
+        if hello.plan != settings.plan:
+            return Refusal(
+                f"{site} has plan {hello.plan}, {me} has {settings.plan}: protocol, plan or groups differ", "plan"
+            )
+        return None
+
+    def _life(self, hello: Hello, now: float) -> Refusal | None:
+        site = hello.site
+        latest = int(now * 1000) + CLOCKS_DIFFER_MS  # nobody is to push the others to the end of time
+        if not 0 < hello.epoch <= latest or not 0 < hello.incarnation <= latest or hello.records < 0:
+            return Refusal(f"{site} is in epoch {hello.epoch}, incarnation {hello.incarnation}: wrong, or its clock is")
+        if not self.settings.durable:
+            return None
+        if hello.epoch != self.epoch:
+            return Refusal(f"{site} is in epoch {hello.epoch}, {self.me} in {self.epoch}")
+        known = self.met.get(site)
+        if known is None:
+            return None
+        if known.incarnation != hello.incarnation:
+            before, after = known.incarnation, hello.incarnation
+            return Refusal(f"{site} has lost its history: it was incarnation {before}, now it is {after}", LOST)
+        if hello.records < known.records:
+            before, after = known.records, hello.records
+            return Refusal(f"{site} has lost part of its history: it had {before} records, now it has {after}", LOST)
+        return None
+
+    def meet(self, hello: Hello) -> tuple[bool, int | None]:
+        """Take note of a peer; returns whether that is news to be written, and an epoch to move to, if any."""
+        site, life = hello.site, Life(hello.incarnation, hello.records)
+        known = self.met.get(site)
+        move: int | None = None
+        if not self.settings.durable:
+            if known is not None and known.incarnation != life.incarnation:
+                move, self.restarted = max(hello.incarnation, hello.epoch, self.epoch + 1), site
+            elif hello.epoch > self.epoch:
+                move = hello.epoch
+                self.restarted = hello.restarted if hello.restarted in self.settings.sites else "a site"
+        if move is not None:
+            self.met.clear()
+            self.epoch = move
+        self.reconnects += known is not None
+        self.met[site] = life
+        self.refused.pop(site, None)
+        return known != life, move
+
+    def refused_by(self, peer: SiteId, reason: str, code: str) -> bool:
+        """A peer does not talk to us; returns whether it says that this site has lost its history."""
+        self.refused[peer] = reason
+        if code == LOST and self.me in reason and self.lost is None:
+            self.lost = reason
+            return True
+        return False

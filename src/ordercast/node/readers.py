@@ -1,0 +1,149 @@
+"""What applications read: one stream per reader, a bound on what waits for it, and what happens when it is reached.
+
+A reader that begins in the past is fed from the history, slice by slice, as fast as it reads, until it has caught up;
+from then on it gets what is delivered. Policy when a reader is too far behind: `block` lets the messages of its classes
+wait outside, so that their senders wait; `drop` ends the reader and says where it may go on.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from ordercast.client.values import Lot, Policy
+from ordercast.errors import LostError, OrdercastError
+from ordercast.names import ClassId, GroupId
+from ordercast.node.inputs import More, Output, ReadPast
+
+OVERHEAD = 64  # what a batch takes beside its bytes, about
+SLICE = 64  # entries of the history that are read at once
+
+
+class Reader:
+    """One reader: what waits for it, and how far it is."""
+
+    __slots__ = ("bytes", "ended", "groups", "lots", "name", "next", "past", "policy", "reading")
+
+    def __init__(self, name: str, groups: frozenset[GroupId] | None, policy: Policy, begin: int) -> None:
+        self.name, self.groups, self.policy = name, groups, policy
+        self.next = begin  # the position it gets next
+        self.past = False  # it is fed from the history
+        self.reading = False  # a slice of the history is on its way
+        self.lots: deque[Lot] = deque()
+        self.bytes = 0
+        self.ended: OrdercastError | None = None  # there will be nothing more, and why
+
+    def wants(self, groups: Iterable[GroupId]) -> bool:
+        """Whether a message to these groups is for this reader."""
+        return self.groups is None or not self.groups.isdisjoint(groups)
+
+    def put(self, lot: Lot, many: int) -> None:
+        """Add what comes next."""
+        end = lot.position + many
+        if end <= self.next:
+            return
+        assert lot.position <= self.next, f"reader {self.name} missed positions {self.next} to {lot.position - 1}"
+        if self.wants(lot.groups):
+            lot = lot.starting_at(self.next)
+            self.lots.append(lot)
+            self.bytes += len(lot.body) + OVERHEAD
+        self.next = end
+
+    def take(self) -> Lot | None:
+        """Return what comes next and count it no more; None when nothing is there."""
+        if not self.lots:
+            return None
+        lot = self.lots.popleft()
+        self.bytes -= len(lot.body) + OVERHEAD
+        return lot
+
+
+class Readers:
+    """All readers of a site."""
+
+    def __init__(
+        self,
+        limit: int,
+        class_of: Callable[[GroupId], ClassId],
+        own: frozenset[GroupId],
+        tell: Callable[[Output], None],
+    ) -> None:
+        self.limit, self.class_of, self.own, self.tell = limit, class_of, own, tell
+        self.all: list[Reader] = []
+        self.recent: deque[Lot] = deque()  # delivered, and not yet in the index of the history
+
+    def open(
+        self, name: str, groups: frozenset[GroupId] | None, policy: Policy, begin: int, end: int
+    ) -> Reader:
+        """Open a reader that begins at a position; `end` is the position delivered next."""
+        reader = Reader(name, groups, policy, begin)
+        self.all.append(reader)
+        if begin < end:
+            reader.past = True
+            self._read(reader)
+        return reader
+
+    def put(self, lot: Lot, many: int) -> None:
+        """Give what was delivered to those who have caught up."""
+        for reader in list(self.all):
+            if reader.past:
+                continue
+            reader.put(lot, many)
+            if reader.policy == "drop" and reader.bytes > self.limit:
+                where = f"resume after position {reader.next - 1}"
+                self._end(reader, LostError(f"reader {reader.name} was dropped: too far behind; {where}"))
+            elif reader.lots:
+                self.tell(More(reader))
+
+    def took(self, reader: Reader) -> None:
+        """A reader has taken something: fetch more of the past for it when it has little left."""
+        if reader.past and reader.bytes < self.limit // 2:
+            self._read(reader)
+
+    def _read(self, reader: Reader) -> None:
+        if not reader.reading:
+            reader.reading = True
+            self.tell(ReadPast(reader, reader.next, SLICE))
+
+    def catch_up(self, reader: Reader, lots: list[tuple[Lot, int]], end: int) -> None:
+        """Give a slice of the past to a reader; when it has all that is in the index, it goes on with what is new."""
+        reader.reading = False
+        if reader not in self.all:
+            return
+        for lot, many in lots:
+            reader.put(lot, many)
+        if reader.next >= (self.recent[0].position if self.recent else end):
+            for lot in self.recent:
+                reader.put(lot, lot.count)
+            reader.past = False
+        elif reader.bytes < self.limit // 2:
+            self._read(reader)
+        if reader.lots:
+            self.tell(More(reader))
+
+    def written(self, many: int) -> None:
+        """So many entries more are in the index of the history."""
+        for _ in range(many):
+            self.recent.popleft()
+
+    def leave(self, reader: Reader) -> None:
+        """A reader reads no more."""
+        if reader in self.all:
+            self.all.remove(reader)
+
+    def close(self, error: OrdercastError) -> None:
+        """End all readers after what they have."""
+        for reader in list(self.all):
+            self._end(reader, error)
+
+    def _end(self, reader: Reader, error: OrdercastError) -> None:
+        reader.ended = error
+        self.all.remove(reader)
+        self.tell(More(reader))
+
+    def behind(self) -> dict[ClassId, Reader]:
+        """Return the classes that wait outside, and the reader that holds each up."""
+        held: dict[ClassId, Reader] = {}
+        for reader in self.all:
+            if reader.bytes > self.limit and reader.policy == "block" and not reader.past:
+                for group in self.own if reader.groups is None else reader.groups:
+                    held.setdefault(self.class_of(group), reader)
+        return held

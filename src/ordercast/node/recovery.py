@@ -1,0 +1,181 @@
+"""What a node writes of itself, and how it comes back: the last checkpoint, then the records after it.
+
+Machines are deterministic: a new machine that steps through the same records is the same machine, and delivers the same
+again. What follows from the records but is not in a machine (positions, receipts, whom we have met) is rebuilt on the
+way.
+
+A checkpoint is taken in two halves. The machines are as they are when all records of a commit were stepped, before the
+commit begins; everything else is as it is when all effects of that commit are done. Meanwhile more may have been sent:
+what the machines of the checkpoint had not sent is left out, for its records come after the checkpoint.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from ordercast.client.values import Lot
+from ordercast.core.effects import Deliver, Placed, Safe
+from ordercast.core.events import Multicast
+from ordercast.errors import HistoryError
+from ordercast.history import records
+from ordercast.history.store import Checkpoint, Position
+from ordercast.names import ClassId, GroupId, SiteId
+from ordercast.node import inputs as io
+from ordercast.node.changes import differences
+from ordercast.node.deliveries import Identity
+from ordercast.node.peers import Life
+from ordercast.wire import batch
+from ordercast.wire.snapshots import decode_snapshot, encode_snapshot
+
+if TYPE_CHECKING:
+    from ordercast.node.node import Node
+
+FORMAT = 1
+SLICE = 1000  # records that are stepped through before the host has its turn
+
+
+class Unfinished(msgspec.Struct, frozen=True, array_like=True):
+    """An envelope of this site that was not known to be safe."""
+
+    number: int
+    groups: tuple[GroupId, ...]
+    first: int
+    many: int
+    since: float
+    stamp: bytes | None
+
+
+class State(msgspec.Struct, frozen=True):
+    """All there is to a node: what stands in a checkpoint."""
+
+    format: int
+    plan: str
+    described: bytes
+    machines: bytes
+    messages: int
+    """Sent by this site, by the time the machines were as they are here."""
+    last_delivered: dict[SiteId, int]
+    stamps: list[tuple[ClassId, bytes]]
+    """The stamp of the last delivery of each class."""
+    unfinished: list[Unfinished]
+    bodies: list[tuple[Identity, int]]
+    """Envelopes that are held back here, and the record that each came in."""
+    met: dict[SiteId, Life]
+
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+_decoder = msgspec.msgpack.Decoder(State)
+
+
+def decode(data: bytes) -> State:
+    """Return the state of a checkpoint; raises HistoryError when it is none."""
+    try:
+        state = _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise HistoryError(f"the checkpoint is damaged: {error}") from None
+    if state.format != FORMAT:
+        raise HistoryError(f"the checkpoint has format {state.format}, this program reads {FORMAT}")
+    return state
+
+
+class Frozen(NamedTuple):
+    """The first half of a checkpoint."""
+
+    records: int
+    machines: bytes
+    sent: int
+    messages: int
+
+
+def freeze(node: "Node") -> Frozen:
+    """Take the first half: all records so far are stepped, none of this commit is written."""
+    machines = encode_snapshot(node.machines.snapshot())
+    return Frozen(node.pipeline.next_record - 1, machines, node.machines.sent, node.outbox.messages)
+
+
+def checkpoint(node: "Node", frozen: Frozen) -> Checkpoint:
+    """Add the second half: everything that follows from the records of the first is done."""
+    done, settings = node.deliveries, node.settings
+    unfinished = [
+        Unfinished(number, sent.groups, sent.first, sent.many, sent.since, sent.stamp)
+        for number, sent in node.outbox.unsafe.items()
+        if number <= frozen.sent
+    ]
+    state = State(
+        format=FORMAT, plan=settings.plan, described=settings.described, machines=frozen.machines,
+        messages=frozen.messages, last_delivered=done.last, stamps=list(done.stamps.items()), unfinished=unfinished,
+        bodies=[(identity, record) for identity, record in done.bodies.items() if record <= frozen.records],
+        met=node.peers.met,
+    )  # fmt: skip
+    return Checkpoint(frozen.records, done.count, _encoder.encode(state))
+
+
+def recover(node: "Node") -> Iterator[None]:
+    """Bring a new node to where its history ends; yields now and then, so that its host can work off outputs."""
+    found = node.history.checkpoint()
+    if found is None:
+        if node.settings.durable:
+            node.tell(io.Keep(checkpoint(node, freeze(node)), 0))
+        return
+    _restore(node, found)
+    for number, data in enumerate(node.history.records(found.records), start=found.records + 1):
+        node.pipeline.replayed(data)
+        _replay(node, records.decode(data), number)
+        if number % SLICE == 0:
+            yield
+
+
+def _restore(node: "Node", found: Checkpoint) -> None:
+    state = decode(found.state)
+    if state.plan != node.settings.plan:
+        told = differences(state.described, node.settings.described)
+        raise HistoryError(
+            f"{node.me} has a history of another plan ({told}); nothing was changed. Go back to what it was, or start"
+            " over: stop all sites, move the data folder aside on every machine, and start again"
+        )
+    node.machines.restore(decode_snapshot(state.machines))
+    node.pipeline.written = found.records
+    done = node.deliveries
+    done.count, done.last, done.stamps = found.delivered, state.last_delivered, dict(state.stamps)
+    done.bodies = dict(state.bodies)
+    node.outbox.messages, node.peers.met = state.messages, state.met
+    for sent in state.unfinished:
+        node.outbox.restore(sent.number, sent.groups, sent.first, sent.many, sent.since, sent.stamp)
+
+
+def _replay(node: "Node", stored: "records.Stored", number: int) -> None:
+    """Step through one record; what it delivers was delivered, or would have been."""
+    if isinstance(stored, records.Met):
+        node.peers.met[stored.peer] = Life(stored.incarnation, stored.records)
+        return
+    effects = node.machines.step(stored)
+    node.deliveries.note(stored, number, node.own_identity)
+    if isinstance(stored, Multicast):
+        first, many = batch.read_head(stored.body)
+        node.outbox.messages = first + many - 1
+        if node.receipts:
+            node.outbox.restore(node.machines.sent, stored.groups, first, many, node.clock(), None)
+        if node.exporting:
+            node.tell(io.Sent(first, stored.groups, stored.body, node.deliveries.count))
+    for effect in effects:
+        if type(effect) is Deliver:
+            node.deliver(effect, again=True)
+        elif type(effect) is Placed:
+            node.outbox.placed(effect.number, effect.stamp)
+        elif type(effect) is Safe:
+            node.outbox.safe(effect.number)
+
+
+def lot_of(entry: Position, record: bytes, me: SiteId) -> tuple[Lot, int]:
+    """Return what was delivered at a position, from the record that its envelope came in."""
+    stored = records.decode(record)
+    if isinstance(stored, Multicast):
+        groups, source, body = stored.groups, me, stored.body
+    else:
+        envelope = records.envelope_of(stored)
+        if envelope is None:
+            raise HistoryError(f"position {entry.position} is said to stand in record {entry.record}, which has none")
+        groups, source, body = envelope.groups, envelope.source, envelope.body
+    first, many = batch.read_head(body)
+    return Lot(entry.position, groups, source, first, entry.stamp, body), many
