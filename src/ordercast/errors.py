@@ -4,6 +4,13 @@ A caller can tell apart: refused (`LocalError`), unreachable (`UnreachableError`
 (`HistoryError`), a peer's fault (`PeerError`) and our own (`BugError`).
 """
 
+SAID_AT_MOST = 200
+
+
+def bounded(text: str, at_most: int = SAID_AT_MOST) -> str:
+    """Return the beginning of what somebody else said: no log line and no answer grows with it."""
+    return text if len(text) <= at_most else f"{text[:at_most]}... ({len(text)} characters)"
+
 
 class OrdercastError(Exception):
     """Anything we raise on purpose."""
@@ -31,6 +38,14 @@ class UnreachableError(OrdercastError):
 
 class LostError(OrdercastError):
     """The connection, or the site behind it, ended: what was not acknowledged may or may not have been sent."""
+
+
+class DroppedError(LostError):
+    """A reader was too far behind and had asked to be dropped then; it may read on after a position."""
+
+    def __init__(self, reason: str, after: int) -> None:
+        super().__init__(f"{reason}; read on after position {after}")
+        self.after = after
 
 
 class HistoryError(OrdercastError):

@@ -16,20 +16,25 @@ from ordercast.live.links import Link
 from ordercast.live.site import Site
 from ordercast.protocols.propagation import Place, Propagate
 from ordercast.protocols.registry import MACHINES
-from ordercast.wire import batch, links
+from ordercast.wire import batch, clients, peers
 from ordercast.wire.codec import Encoder
 from ordercast.wire.frames import frame
+from ordercast.wire.tags import Tag
 
 GROUPS = {"a": ["p", "q"], "b": ["q", "r"], "c": ["p", "r"]}
 
 
-def corpus(site: Site, peer: str) -> list[bytes]:
-    """Return frames that a site may get from a peer."""
+Said = tuple[int, int, int, bytes]
+"""Tag, stream, number, payload."""
+
+
+def corpus(site: Site, peer: str) -> list[Said]:
+    """Return what a site may hear from a peer."""
     encoder = Encoder()
-    found: list[bytes] = []
+    found: list[Said] = []
 
     def add(message: Message) -> None:
-        found.append(b"".join(frame(*encoder.encode(message))))
+        found.append(encoder.encode(message))
 
     for number in range(1, 20):
         for group in GROUPS:
@@ -40,17 +45,17 @@ def corpus(site: Site, peer: str) -> list[bytes]:
             add(Carry(2 * order_class + 1, number, Propagate(envelope, bytes([0] * 7 + [1] + [0] * 7 + [number]))))
     for control in (Ack(0, 1), Null(1, 2), Resend(1, 1, 2), Place(1, b"12345678")):
         add(control)
-    found += [b"".join(frame(tag, 0, 0, links.encode(value))) for tag, value in _host_frames(site)]
+    found += [(tag, 0, 0, peers.encode(value)) for tag, value in _host_frames(site)]
     return found
 
 
 def _host_frames(site: Site) -> list[tuple[int, Any]]:
     return [
-        (links.HELLO, site.epochs.hello("q")),
-        (links.REFUSE, links.Refuse("no")),
-        (links.HEARTBEAT, links.Refuse("")),
-        (links.LOGIN, links.Login(links.VERSION)),
-        (links.POST, links.Post(1, ("a",), "none", [b"x"])),
+        (Tag.HELLO, site.epochs.hello("q")),
+        (Tag.REFUSE, peers.Refuse("no")),
+        (Tag.HEARTBEAT, peers.Refuse("")),
+        (Tag.LOGIN, clients.Login(clients.VERSION)),
+        (Tag.POST, clients.Post(1, ("a",), "none", [b"x"])),
     ]
 
 
@@ -71,6 +76,23 @@ def mutate(chance: random.Random, data: bytes) -> bytes:
             case 5:
                 changed[at:at] = changed[at : at + 16]
     return bytes(changed)
+
+
+def mutated(chance: random.Random, said: Said) -> bytes:
+    """Return a frame that was changed: on its way, which its checksums tell, or by who sent it, which they do not."""
+    if chance.random() < 0.3:
+        return mutate(chance, b"".join(frame(*said)))
+    tag, stream, number, payload = said
+    match chance.randrange(8):
+        case 0:
+            tag = chance.choice([chance.randrange(256), *Tag])
+        case 1:
+            stream = chance.choice([chance.randrange(8), 2**32 - 1])
+        case 2:
+            number = chance.choice([chance.randrange(8), 2**63, 2**64 - 1])
+        case _:
+            payload = mutate(chance, payload)
+    return b"".join(frame(tag, stream, number, payload))
 
 
 class _NoSocket:
@@ -121,8 +143,8 @@ async def fuzz_frames(folder: Path, count: int, seed: int = 0) -> dict[str, int]
             if chance.random() < 0.9:
                 link.peer = peer
                 site.links[peer] = link
-            data = b"".join(chance.choice(frames) for _ in range(chance.randint(0, 2)))
-            link.data_received(mutate(chance, data + chance.choice(frames)))
+            data = b"".join(b"".join(frame(*chance.choice(frames))) for _ in range(chance.randint(0, 2)))
+            link.data_received(data + mutated(chance, chance.choice(frames)))
             done["frames"] += 1
             done["refused"] += link._transport is not None and link._transport.is_closing()
         while inbox._lots:

@@ -12,8 +12,9 @@ from ordercast.errors import InputError, LocalError, OrdercastError, PeerError
 from ordercast.live.inbox import Delivered, Lot, Lots, Messages
 from ordercast.live.outbox import AckLevel, Destination, Receipt, tidy
 from ordercast.names import GroupId
-from ordercast.wire import links
+from ordercast.wire import clients as wire
 from ordercast.wire.frames import Splitter, frame
+from ordercast.wire.tags import Tag
 
 WINDOW_BYTES = 4 * 2**20  # posted and not yet taken by the site
 BATCH_BYTES, BATCH_MESSAGES = 64 * 2**10, 1024
@@ -97,7 +98,7 @@ class Client(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._splitter = Splitter()
         self._loop: asyncio.AbstractEventLoop
-        self._welcome: asyncio.Future[links.Welcome]
+        self._welcome: asyncio.Future[wire.Welcome]
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._ids = itertools.count(1)
         self._open: dict[tuple[GroupId, ...], _Open] = {}
@@ -123,7 +124,7 @@ class Client(asyncio.Protocol):
         try:
             async with asyncio.timeout(self.timeout):
                 await self._loop.create_connection(lambda: self, host.strip("[]"), int(port))
-                self._write(links.LOGIN, links.Login(links.VERSION, self.token))
+                self._write(Tag.LOGIN, wire.Login(wire.VERSION, self.token))
                 welcome = await self._welcome
         except TimeoutError:
             self._end(LinkLostError(f"{self.address} does not answer within {self.timeout:g} s"))
@@ -233,7 +234,7 @@ class Client(asyncio.Protocol):
         size = sum(map(len, bodies))
         self._unanswered += size
         done.add_done_callback(lambda _: self._answered(size))
-        self._write(links.POST, links.Post(number, groups, ack, bodies))
+        self._write(Tag.POST, wire.Post(number, groups, ack, bodies))
         return done
 
     def _answered(self, size: int) -> None:
@@ -287,7 +288,7 @@ class Client(asyncio.Protocol):
             raise self._error
         number, done = self._await_answer()
         self._joining = (number, done)
-        self._write(links.JOIN, links.Join(number, groups, after))
+        self._write(Tag.JOIN, wire.Join(number, groups, after))
         await asyncio.shield(done)
 
     async def leave(self) -> None:
@@ -298,7 +299,7 @@ class Client(asyncio.Protocol):
             self._reading.leave()
             self._reading = None
         number, done = self._await_answer()
-        self._write(links.LEAVE, links.Leave(number))
+        self._write(Tag.LEAVE, wire.Leave(number))
         await done
 
     async def joined(self) -> _Reading:
@@ -310,7 +311,7 @@ class Client(asyncio.Protocol):
 
     def taken(self, lot: Lot) -> None:
         """Tell the site that there is room for more."""
-        self._write(links.TAKEN, links.Taken(len(lot.body)))
+        self._write(Tag.TAKEN, wire.Taken(len(lot.body)))
 
     def raise_error(self) -> None:
         """Raise what ended the connection, if it has ended."""
@@ -337,7 +338,7 @@ class Client(asyncio.Protocol):
 
     async def _ask(self, what: str, about: str) -> Any:
         number, done = self._await_answer()
-        self._write(links.ASK, links.Ask(number, what, about))
+        self._write(Tag.ASK, wire.Ask(number, what, about))
         return msgspec.json.decode((await done).json)
 
     def _await_answer(self) -> tuple[int, asyncio.Future[Any]]:
@@ -360,8 +361,8 @@ class Client(asyncio.Protocol):
         self._silent = 0
         try:
             for tag, _, _, payload in self._splitter.feed(data):
-                if tag != links.HEARTBEAT:
-                    self._take(tag, links.read(tag, payload))
+                if tag != Tag.HEARTBEAT:
+                    self._take(tag, wire.from_site(tag, payload))
         except PeerError as error:
             if self.site:
                 self._end(error)
@@ -377,16 +378,16 @@ class Client(asyncio.Protocol):
             self._listening = self._loop.call_later(BEAT_S, self._listen)
 
     def _take(self, tag: int, said: Any) -> None:
-        if tag == links.WELCOME and not self._welcome.done():
+        if tag == Tag.WELCOME and not self._welcome.done():
             self._welcome.set_result(said)
-        elif tag == links.LOT:
+        elif tag == Tag.LOT:
             if self._reading is not None:  # what comes after `leave` was under way
                 lot = Lot(said.position, said.groups, said.source, said.first, said.stamp, said.body)
                 self._reading.lots.append(lot)
                 self._reading.more.set()
-        elif tag in (links.RECEIPT, links.ANSWER):
+        elif tag in (Tag.RECEIPT, Tag.ANSWER):
             self._answer(said, getattr(said, "error", None))
-        elif tag == links.ERROR:
+        elif tag == Tag.ERROR:
             refused = LocalError(said.reason) if not self.site else LinkLostError(f"{self.site}: {said.reason}")
             self._end(refused)
         else:
@@ -407,7 +408,7 @@ class Client(asyncio.Protocol):
 
     def _write(self, tag: int, value: msgspec.Struct) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.writelines(frame(tag, 0, 0, links.encode(value)))
+            self._transport.writelines(frame(tag, 0, 0, wire.encode(value)))
 
     def _end(self, error: OrdercastError) -> None:
         """Nothing more comes and goes: tell everybody who waits, and close."""

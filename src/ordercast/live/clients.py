@@ -9,8 +9,9 @@ import msgspec
 from ordercast.errors import LocalError, OrdercastError, PeerError
 from ordercast.live.inbox import Inbox
 from ordercast.names import GroupId
-from ordercast.wire import links
+from ordercast.wire import clients as wire
 from ordercast.wire.frames import Splitter, frame
+from ordercast.wire.tags import Tag
 
 if TYPE_CHECKING:
     from ordercast.live.outbox import AckLevel
@@ -45,43 +46,45 @@ class ClientLink(asyncio.Protocol):
         """Take whole frames; what is not understood ends the connection."""
         try:
             for tag, _, _, payload in self._splitter.feed(data):
-                self._take(tag, links.read(tag, payload))
+                if tag != Tag.HEARTBEAT:
+                    self._take(tag, wire.from_client(tag, payload))
         except PeerError as error:
             self._refuse(str(error))
 
     def _take(self, tag: int, said: Any) -> None:
         if self.name is None:
-            if tag != links.LOGIN:
+            if tag != Tag.LOGIN:
                 raise PeerError("a client must log in first")
             self._login(said)
-        elif tag == links.JOIN:
+        elif tag == Tag.JOIN:
             self._join(said)
-        elif tag == links.LEAVE:
+        elif tag == Tag.LEAVE:
             self._leave()
-            self._write(links.RECEIPT, links.ReceiptFrame(said.id))
-        elif tag == links.TAKEN:
+            self._write(Tag.RECEIPT, wire.ReceiptFrame(said.id))
+        elif tag == Tag.TAKEN:
             self._credit = min(CREDIT_BYTES, self._credit + max(0, said.bytes))
             self._more.set()
-        elif tag == links.POST:
+        elif tag == Tag.POST:
             if len(self._tasks) > POSTS_AT_MOST:
                 raise PeerError(f"more than {POSTS_AT_MOST} posts without waiting for an answer")
             self._spawn(self._post(said))
-        elif tag == links.ASK:
+        elif tag == Tag.ASK:
             self._answer(said)
         else:
             raise PeerError(f"tag {tag} is not expected from a client")
 
-    def _login(self, login: links.Login) -> None:
-        if login.version != links.VERSION:
-            raise PeerError(f"the client speaks version {login.version}, {self.site.me} speaks {links.VERSION}")
+    def _login(self, login: wire.Login) -> None:
+        if login.version != wire.VERSION:
+            raise PeerError(f"the client speaks version {login.version}, {self.site.me} speaks {wire.VERSION}")
         tokens = self.site.cluster.security.tokens
         if tokens and login.token not in tokens:
             raise PeerError("this token is not known here")
         self.name = tokens.get(login.token or "", "anyone")
         everything = sorted(self.site.deployment.groups.members)
         limits, causal = self.site.limits, self.site.cluster.causal
-        welcome = links.Welcome(self.site.me, sorted(self.site.groups), everything, limits.body_bytes, causal)
-        self._write(links.WELCOME, welcome)
+        bounds = (limits.body_bytes, CREDIT_BYTES, POSTS_AT_MOST)
+        welcome = wire.Welcome(self.site.me, sorted(self.site.groups), everything, *bounds, causal)
+        self._write(Tag.WELCOME, welcome)
 
     def _allowed(self, what: str, groups: tuple[GroupId, ...] | list[GroupId]) -> None:
         rights: dict[str, list[GroupId]] = getattr(self.site.cluster.security, what)
@@ -92,7 +95,7 @@ class ClientLink(asyncio.Protocol):
             if group not in allowed:
                 raise LocalError(f"client {self.name} may not {what} in group {group}")
 
-    def _join(self, join: links.Join) -> None:
+    def _join(self, join: wire.Join) -> None:
         """Begin to send what is delivered; a refusal is the answer, and changes nothing else."""
         try:
             if self._inbox is not None:
@@ -100,10 +103,10 @@ class ClientLink(asyncio.Protocol):
             self._allowed("receive", join.groups if join.groups is not None else sorted(self.site.groups))
             inbox = self.site.inbox(join.groups, after=join.after)
         except LocalError as error:
-            self._write(links.RECEIPT, links.ReceiptFrame(join.id, error=str(error)))
+            self._write(Tag.RECEIPT, wire.ReceiptFrame(join.id, error=str(error)))
             return
         self._inbox, self._credit = inbox, CREDIT_BYTES
-        self._write(links.RECEIPT, links.ReceiptFrame(join.id))
+        self._write(Tag.RECEIPT, wire.ReceiptFrame(join.id))
         self._forwarding = self._spawn(self._forward(inbox))
 
     def _leave(self) -> None:
@@ -123,26 +126,26 @@ class ClientLink(asyncio.Protocol):
                     await self._more.wait()
                 self._credit -= len(lot.body)
                 fields = (lot.position, lot.groups, lot.source, lot.first, lot.stamp, lot.body)
-                self._write(links.LOT, links.LotFrame(*fields))
+                self._write(Tag.LOT, wire.LotFrame(*fields))
         except OrdercastError as error:
             self._refuse(str(error))
 
-    async def _post(self, post: links.Post) -> None:
+    async def _post(self, post: wire.Post) -> None:
         try:
             self._allowed("send", post.groups)
             first, stamps = await self.site.multicast_many(post.groups, post.bodies, cast("AckLevel", post.ack))
-            receipt = links.ReceiptFrame(post.id, first, stamps)
+            receipt = wire.ReceiptFrame(post.id, first, stamps)
         except OrdercastError as error:
-            receipt = links.ReceiptFrame(post.id, error=str(error))
-        self._write(links.RECEIPT, receipt)
+            receipt = wire.ReceiptFrame(post.id, error=str(error))
+        self._write(Tag.RECEIPT, receipt)
 
-    def _answer(self, ask: links.Ask) -> None:
+    def _answer(self, ask: wire.Ask) -> None:
         known = self.site.status() if ask.what == "status" else self.site.explain(ask.about)
-        self._write(links.ANSWER, links.Answer(ask.id, msgspec.json.encode(known)))
+        self._write(Tag.ANSWER, wire.Answer(ask.id, msgspec.json.encode(known)))
 
     def _write(self, tag: int, value: msgspec.Struct) -> None:
         if not self._transport.is_closing():
-            self._transport.writelines(frame(tag, 0, 0, links.encode(value)))
+            self._transport.writelines(frame(tag, 0, 0, wire.encode(value)))
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
         task = self.site.loop.create_task(work)
@@ -153,11 +156,11 @@ class ClientLink(asyncio.Protocol):
     def beat(self) -> None:
         """Say that the site is there."""
         if self.name is not None:
-            self._transport.writelines(frame(links.HEARTBEAT, 0, 0, b""))
+            self._transport.writelines(frame(Tag.HEARTBEAT, 0, 0, b""))
 
     def _refuse(self, reason: str) -> None:
         self.site.note("client.closed", client=self.name, reason=reason)
-        self._write(links.ERROR, links.Refuse(reason[:500]))
+        self._write(Tag.ERROR, wire.Error(reason[:500]))
         self._transport.close()
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from ordercast.errors import LocalError
 from ordercast.names import SiteId
 from ordercast.protocols.registry import Deployment
-from ordercast.wire.links import VERSION, Hello
+from ordercast.wire.peers import VERSION, Hello
 
 if TYPE_CHECKING:
     from ordercast.live.site import Site
@@ -47,7 +47,7 @@ class Epochs:
     def hello(self, wanted: SiteId) -> Hello:
         """Return our greeting to a site."""
         site = self.site
-        life = (site.incarnation, self.now, site.plan, self._restarted)
+        life = (site.incarnation, self.now, site.plan, self._restarted, site.history.count)
         return Hello(VERSION, site.cluster.name, site.me, wanted, *life)
 
     def why_not(self, hello: Hello, called: SiteId | None) -> str | None:

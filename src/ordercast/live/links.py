@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ordercast.core.edges import Null
 from ordercast.core.events import Control, Message
-from ordercast.errors import PeerError
+from ordercast.errors import PeerError, bounded
 from ordercast.names import SiteId
-from ordercast.wire import codec, links
-from ordercast.wire.frames import Splitter, frame
-from ordercast.wire.links import Hello, Refuse
+from ordercast.wire import codec, peers
+from ordercast.wire.frames import FRAME_AT_MOST, GREETING_AT_MOST, Splitter, frame
+from ordercast.wire.peers import Hello, Refuse
+from ordercast.wire.tags import FIRST_OF_SITES, Tag
 
 if TYPE_CHECKING:
     from ordercast.live.site import Site
@@ -36,8 +37,8 @@ class Link(asyncio.Protocol):
         self.heard = self.spoke = asyncio.get_running_loop().time()
         self.dropped = 0
         self._transport: asyncio.Transport | None = None
-        self._splitter = Splitter()
-        self._encoder = codec.Encoder()
+        self._splitter = Splitter(GREETING_AT_MOST)
+        self._encoder = site.encoder  # one for all links: what goes to many is encoded once
         self._control: list[bytes] = []
         self._data: deque[tuple[bytes, bytes]] = deque()
         self._data_bytes = 0
@@ -58,7 +59,7 @@ class Link(asyncio.Protocol):
         messages: list[Message] = []
         try:
             for tag, stream, number, payload in self._splitter.feed(data):
-                if tag < links.HELLO and self.peer is not None:
+                if tag < FIRST_OF_SITES and self.peer is not None:
                     messages.append(codec.decode(tag, stream, number, payload))
                 else:
                     self._host_frame(tag, payload)
@@ -68,13 +69,14 @@ class Link(asyncio.Protocol):
             self.refuse(str(error))
 
     def _host_frame(self, tag: int, payload: memoryview) -> None:
-        if tag == links.HEARTBEAT:
+        if tag == Tag.HEARTBEAT:
             return
-        if tag == links.REFUSE:
-            self.site.note("link.refused", peer=self.wanted or self.peer, reason=links.read(tag, payload).reason)
+        if tag == Tag.REFUSE:
+            reason = bounded(peers.read(tag, payload).reason)
+            self.site.note("link.refused", peer=self.wanted or self.peer, reason=reason)
             self.close()
-        elif tag == links.HELLO and self.peer is None:
-            self._greeted(links.read(tag, payload))
+        elif tag == Tag.HELLO and self.peer is None:
+            self._greeted(peers.read(tag, payload))
         else:
             raise PeerError(f"tag {tag} is not expected here")
 
@@ -90,11 +92,12 @@ class Link(asyncio.Protocol):
             self.close()
             return
         self.peer = hello.site
+        self._splitter.at_most = FRAME_AT_MOST
         self.site.linked(self, hello.site, again=again)
 
     def _greet(self, peer: SiteId) -> None:
         self._epoch = self.site.epochs.now
-        self._write_host(links.HELLO, links.encode(self.site.epochs.hello(peer)))
+        self._write_host(Tag.HELLO, peers.encode(self.site.epochs.hello(peer)))
 
     def _wrong_name(self, name: SiteId) -> str | None:
         """With TLS the name must stand in the certificate."""
@@ -108,7 +111,7 @@ class Link(asyncio.Protocol):
 
     def send(self, message: Message) -> None:
         """Queue a message; `flush` writes."""
-        head, payload = frame(*self._encoder.encode(message))
+        head, payload = self._encoder.frame(message)
         if isinstance(message, Control) and type(message) is not Null:  # a null speaks of what was sent before it
             self._control.append(head + payload)
         elif self._data_bytes > WAITING_AT_MOST:
@@ -150,7 +153,7 @@ class Link(asyncio.Protocol):
             self.site.note("link.silent", peer=self.peer or self.wanted, seconds=round(now - self.heard, 1))
             self.abort()
         elif now - self.spoke >= HEARTBEAT_S and self.peer is not None:
-            self._write_host(links.HEARTBEAT, b"")
+            self._write_host(Tag.HEARTBEAT, b"")
 
     def _write_host(self, tag: int, payload: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -160,7 +163,7 @@ class Link(asyncio.Protocol):
     def refuse(self, reason: str) -> None:
         """Say why, and close."""
         self.site.note("link.closed", peer=self.peer or self.wanted, reason=reason)
-        self._write_host(links.REFUSE, links.encode(Refuse(reason[:500])))
+        self._write_host(Tag.REFUSE, peers.encode(Refuse(bounded(reason, 500))))
         self.close()
 
     def close(self) -> None:

@@ -91,7 +91,7 @@ class Site:
         self._time = 0.0
         self._unacknowledged = 0  # bytes taken in since the last tick
         self._active = False
-        self._encoder = Encoder()
+        self.encoder = Encoder()
         self._doing: dict[type, Callable[[Any], None]] = {
             Append: lambda _: None,  # a site that is not durable writes nothing
             Send: self._pass_on,
@@ -456,7 +456,7 @@ class Site:
             return
         for effect in effects:
             if type(effect) is Append:
-                data = record(effect.event, self._encoder)
+                data = record(effect.event, self.encoder)
                 self._records.append(data)
                 self._record_bytes += len(data)
             else:

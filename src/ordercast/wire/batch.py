@@ -6,14 +6,36 @@ and their bodies as a msgpack array.
 
 from struct import Struct
 from struct import error as struct_error
+from typing import Annotated
 
 import msgspec
 
-from ordercast.errors import PeerError
+from ordercast.errors import LocalError, PeerError
 
 HEAD = Struct(">QI")
+MESSAGES_AT_MOST = 65_536  # in one envelope
+LENGTH_BYTES = 5  # what msgpack puts before a body, at most
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[bytes]).decode
+_decode = msgspec.msgpack.Decoder(Annotated[list[bytes], msgspec.Meta(max_length=MESSAGES_AT_MOST)]).decode
+
+
+def packed_bytes(bodies: list[bytes]) -> int:
+    """Return how large a batch of these becomes, at most."""
+    return HEAD.size + LENGTH_BYTES * (len(bodies) + 1) + sum(map(len, bodies))
+
+
+def check(bodies: list[bytes], at_most: int) -> None:
+    """Raise LocalError unless these messages make one envelope: at least one, not too many, not too large together.
+
+    What is counted is what they become. Twelve million empty messages are no bytes, and too long a frame for anybody.
+    """
+    if not bodies:
+        raise LocalError("no message")
+    if len(bodies) > MESSAGES_AT_MOST:
+        raise LocalError(f"{len(bodies)} messages at once; at most {MESSAGES_AT_MOST} are allowed")
+    size = sum(map(len, bodies))
+    if size > at_most:
+        raise LocalError(f"{len(bodies)} messages of {size} bytes at once; at most {at_most} are allowed")
 
 
 def pack(first: int, bodies: list[bytes]) -> bytes:

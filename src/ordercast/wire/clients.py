@@ -1,0 +1,153 @@
+"""What clients and sites say to each other. Loads nothing of a server: `wire.tags` has the numbers.
+
+A client logs in, then posts messages, joins to read, asks. The site answers each post, join, leave and question by its
+id. Lots are sent while the client has credit: what it was sent and has not said it has taken is at most
+`Welcome.window_bytes`. Posts that are not answered are bounded too: a client that keeps to `Welcome` always finds its
+socket read; one that does not waits at its socket.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from ordercast.wire.batch import MESSAGES_AT_MOST
+from ordercast.wire.peers import VERSION
+from ordercast.wire.structs import encode, reader
+from ordercast.wire.tags import Code, Tag
+
+__all__ = ["KINDS", "VERSION", "encode", "from_client", "from_site"]
+
+GROUPS_AT_MOST = 4096
+NAME_AT_MOST = 256
+
+Policy = Literal["block", "drop"]
+"""What happens when a reader is too far behind: the site takes nothing more in, or the reader is dropped."""
+Name = Annotated[str, msgspec.Meta(max_length=NAME_AT_MOST)]
+Groups = Annotated[tuple[Name, ...], msgspec.Meta(max_length=GROUPS_AT_MOST)]
+Bodies = Annotated[list[bytes], msgspec.Meta(max_length=MESSAGES_AT_MOST)]
+
+
+class Login(msgspec.Struct, frozen=True, array_like=True):
+    """A client's first frame."""
+
+    version: int
+    token: Annotated[str, msgspec.Meta(max_length=4096)] | None = None
+
+
+class Welcome(msgspec.Struct, frozen=True, array_like=True):
+    """Who answers, the groups it is in, all groups there are, and the bounds of this connection."""
+
+    site: str
+    groups: list[str]
+    all_groups: list[str]
+    body_bytes: int
+    """Of one post, and so of one message."""
+    window_bytes: int
+    """Of posts that are not answered; one larger post may be under way alone. Also of lots that are not taken."""
+    posts: int
+    """That are not answered."""
+    causal: bool = False
+
+
+class Join(msgspec.Struct, frozen=True, array_like=True):
+    """Read these groups (all, when None), after a position (from now on, when None); a receipt answers."""
+
+    id: int
+    groups: Annotated[list[Name], msgspec.Meta(max_length=GROUPS_AT_MOST)] | None
+    after: int | None
+    policy: Policy = "block"
+    name: Name = ""
+    """What the site calls this reader where it says who is behind."""
+
+
+class Leave(msgspec.Struct, frozen=True, array_like=True):
+    """Read no more; a receipt answers, and nothing that was delivered comes after it."""
+
+    id: int
+
+
+class LotFrame(msgspec.Struct, frozen=True, array_like=True):
+    """What was delivered."""
+
+    position: int
+    groups: tuple[str, ...]
+    source: str
+    first: int
+    stamp: bytes
+    body: bytes
+
+
+class Taken(msgspec.Struct, frozen=True, array_like=True):
+    """So many bytes more were read: send more."""
+
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Dropped(msgspec.Struct, frozen=True, array_like=True):
+    """The reader of this connection is closed; it may join again after this position. The connection stays."""
+
+    reason: str
+    after: int
+
+
+class Post(msgspec.Struct, frozen=True, array_like=True):
+    """Send these messages."""
+
+    id: int
+    groups: Groups
+    ack: Literal["none", "ordered", "safe"]
+    bodies: Bodies
+
+
+class ReceiptFrame(msgspec.Struct, frozen=True, array_like=True):
+    """What became of a post, a join or a leave: the number of the first message, the stamps, or why not."""
+
+    id: int
+    first: int = 0
+    stamps: list[bytes | None] = []
+    error: str | None = None
+    code: Code | None = None
+    """Beside an error. `failed`: it may have been sent. Any other: nothing was changed."""
+
+
+class Ask(msgspec.Struct, frozen=True, array_like=True):
+    """A question: `status`, or `explain` with a message."""
+
+    id: int
+    what: Literal["status", "explain"]
+    about: Name = ""
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """The answer, as JSON."""
+
+    id: int
+    json: bytes
+
+
+class Error(msgspec.Struct, frozen=True, array_like=True):
+    """The last frame: why the connection ends."""
+
+    reason: str
+    code: Code = Code.REFUSED
+
+
+FROM_CLIENT: dict[int, type[msgspec.Struct]] = {
+    Tag.LOGIN: Login,
+    Tag.JOIN: Join,
+    Tag.TAKEN: Taken,
+    Tag.LEAVE: Leave,
+    Tag.POST: Post,
+    Tag.ASK: Ask,
+}
+FROM_SITE: dict[int, type[msgspec.Struct]] = {
+    Tag.WELCOME: Welcome,
+    Tag.LOT: LotFrame,
+    Tag.RECEIPT: ReceiptFrame,
+    Tag.ANSWER: Answer,
+    Tag.ERROR: Error,
+    Tag.DROPPED: Dropped,
+}
+KINDS = FROM_CLIENT | FROM_SITE
+from_client = reader(FROM_CLIENT)
+from_site = reader(FROM_SITE)

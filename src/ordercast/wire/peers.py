@@ -1,0 +1,38 @@
+"""What sites say to each other besides the machines' messages: the handshake. A heartbeat has no payload."""
+
+import msgspec
+
+from ordercast.wire.structs import encode, reader
+from ordercast.wire.tags import Code, Tag
+
+__all__ = ["KINDS", "VERSION", "Hello", "Refuse", "encode", "read"]
+
+VERSION = 3  # of the whole format: frames, tags, what sites and what clients say
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True):
+    """The first frame in both directions: who I am, whom I want, and what I run."""
+
+    version: int
+    cluster: str
+    site: str
+    wanted: str
+    incarnation: int
+    epoch: int
+    plan: str
+    """A hash of protocol, plan and groups: sites that differ must not talk."""
+    restarted: str = ""
+    """The site whose restart began this epoch; only where nothing is durable."""
+    records: int = 0
+    """How many records the site's history holds, 0 when it keeps none: who comes back with fewer has lost some."""
+
+
+class Refuse(msgspec.Struct, frozen=True, array_like=True):
+    """The last frame: why I will not talk to you."""
+
+    reason: str
+    code: Code = Code.REFUSED
+
+
+KINDS: dict[int, type[msgspec.Struct]] = {Tag.HELLO: Hello, Tag.REFUSE: Refuse}
+read = reader(KINDS)
