@@ -1,143 +1,51 @@
-"""What an application reads: one stream of all its groups, message by message or in batches."""
+"""A reader of an embedded application: a node's reader, to wait for."""
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, Self
+from collections.abc import Callable, Iterator
 
-import msgspec
-
-from ordercast.core.events import Envelope
-from ordercast.names import GroupId, SiteId
-from ordercast.wire import batch
-
-OVERHEAD = 64  # what a batch takes beside its bytes, about
-
-
-class Delivered(msgspec.Struct, frozen=True, gc=False):
-    """A message, in its place of the one order."""
-
-    position: int
-    """Counts what this site delivers, from 0; store it with what you made of the message."""
-    group: GroupId
-    """Several, when it was sent to several, joined by `+`."""
-    source: SiteId
-    number: int
-    body: bytes
-
-
-class Lot(msgspec.Struct, frozen=True, gc=False):
-    """Messages of one source that were delivered together; bodies are unpacked when they are read."""
-
-    position: int
-    groups: tuple[GroupId, ...]
-    source: SiteId
-    first: int
-    stamp: bytes
-    body: bytes
-
-    def messages(self) -> list[Delivered]:
-        """Return the messages."""
-        group, source, position, first = "+".join(self.groups), self.source, self.position, self.first
-        return [
-            Delivered(position + index, group, source, first + index, body)
-            for index, body in enumerate(batch.unpack(self.body))
-        ]
-
-
-def lot_of(envelope: Envelope, stamp: bytes, position: int) -> Lot:
-    """Return a delivered envelope as applications see it."""
-    first, _ = batch.read_head(envelope.body)
-    return Lot(position, envelope.groups, envelope.source, first, stamp, envelope.body)
-
-
-class Source(Protocol):
-    """Where lots come from; who stops in the middle of one goes on with its next message."""
-
-    unread: Iterator[Delivered]
-
-    async def take(self) -> Lot | None:
-        """Wait for the next lot; None is the end. A wait that is cancelled takes nothing: the next one gets it."""
-        ...
-
-
-class Lots:
-    """An iterator over what is delivered, in batches."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Lot:
-        """Wait for the next one."""
-        lot = await self._source.take()
-        if lot is None:
-            raise StopAsyncIteration
-        return lot
-
-
-class Messages:
-    """An iterator over what is delivered, message by message."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Delivered:
-        """Wait for the next one."""
-        source = self._source
-        while True:
-            for message in source.unread:
-                return message
-            lot = await source.take()
-            if lot is None:
-                raise StopAsyncIteration
-            source.unread = iter(lot.messages())
+from ordercast.client.reading import Lots, Messages
+from ordercast.client.values import Delivered, Lot
+from ordercast.errors import LostError
+from ordercast.node.readers import Reader
 
 
 class Inbox:
-    """One reader. It holds a bounded number of bytes: the site takes no more in while the slowest reader is behind."""
+    """One reader. It holds a bounded number of bytes; what happens beyond is its policy (`node.readers`)."""
 
-    def __init__(self, groups: frozenset[GroupId] | None, past: Iterable[Lot], drained: Callable[[], None]) -> None:
-        self._groups = groups
-        self._past = iter(past)
+    def __init__(self, reader: Reader, took: Callable[[], None]) -> None:
+        self.reader, self._took = reader, took
         self.unread: Iterator[Delivered] = iter(())
-        self._drained = drained
-        self._lots: deque[Lot] = deque()
         self._more = asyncio.Event()
-        self._closed = False
-        self.bytes = 0
+        self.closed = False
 
-    def put(self, lot: Lot) -> None:
-        """Add what was delivered, if it is for this reader."""
-        if self._groups is None or not self._groups.isdisjoint(lot.groups):
-            self._lots.append(lot)
-            self.bytes += len(lot.body) + OVERHEAD
-            self._more.set()
+    @property
+    def bytes(self) -> int:
+        """What waits here."""
+        return self.reader.bytes
+
+    def wake(self) -> None:
+        """There is something new, or the end."""
+        self._more.set()
 
     def close(self) -> None:
         """End the stream after what is there."""
-        self._closed = True
+        self.closed = True
         self._more.set()
 
     async def take(self) -> Lot | None:
-        """Return what comes next, None at the end; what was taken is not counted any more."""
-        for lot in self._past:
-            if self._groups is None or not self._groups.isdisjoint(lot.groups):
+        """Return what comes next, None at the end; raises LostError when this reader was dropped."""
+        while True:
+            lot = self.reader.take()
+            if lot is not None:
+                self._took()
                 return lot
-        while not self._lots:
-            if self._closed:
-                return None
+            if self.reader.ended is not None or self.closed:
+                break
             self._more.clear()
             await self._more.wait()
-        lot = self._lots.popleft()
-        self.bytes -= len(lot.body) + OVERHEAD
-        self._drained()
-        return lot
+        if self.reader.dropped and isinstance(self.reader.ended, LostError):
+            raise self.reader.ended
+        return None
 
     def lots(self) -> Lots:
         """Iterate over what is delivered, in batches."""

@@ -1,4 +1,4 @@
-"""TCP between two sites: handshake, frames, heartbeats; control before data; a bound on what waits.
+"""The connection between two sites: handshake, frames, heartbeats; control before data; a bound on what waits.
 
 A link carries what the machines say. What cannot be sent now is dropped: the machines' numbered edges know what is
 missing when the link is there again. Bad bytes close the link, with a named reason, and hurt nobody else.
@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, cast
 from ordercast.core.edges import Null
 from ordercast.core.events import Control, Message
 from ordercast.errors import PeerError, bounded
-from ordercast.names import SiteId
+from ordercast.names import ClassId, SiteId
+from ordercast.node.inputs import FromPeer, Greeted, LinkMade, RefusedBy
 from ordercast.wire import codec, peers
 from ordercast.wire.frames import FRAME_AT_MOST, GREETING_AT_MOST, Splitter, frame
 from ordercast.wire.peers import Hello, Refuse
-from ordercast.wire.tags import FIRST_OF_SITES, Tag
+from ordercast.wire.tags import FIRST_OF_SITES, Code, Tag
 
 if TYPE_CHECKING:
     from ordercast.live.site import Site
@@ -28,22 +29,28 @@ WAITING_AT_MOST = 32 * 2**20
 
 
 class Link(asyncio.Protocol):
-    """One connection; `peer` is known once it has greeted."""
+    """One connection; `peer` is known once it has greeted, and `up` once messages may pass."""
 
     def __init__(self, site: "Site", wanted: SiteId | None) -> None:
         self.site, self.wanted = site, wanted
         self.peer: SiteId | None = None
+        self.up = False
+        self.boot = 0  # when the process at the other end began
         self.closed = asyncio.get_running_loop().create_future()
-        self.heard = self.spoke = asyncio.get_running_loop().time()
+        self.heard = self.spoke = site.loop.time()
         self.dropped = 0
         self._transport: asyncio.Transport | None = None
         self._splitter = Splitter(GREETING_AT_MOST)
-        self._encoder = site.encoder  # one for all links: what goes to many is encoded once
         self._control: list[bytes] = []
         self._data: deque[tuple[bytes, bytes]] = deque()
         self._data_bytes = 0
         self._paused = False
         self._epoch = 0  # in which we have greeted
+
+    @property
+    def dialler(self) -> SiteId | None:
+        """Who made this connection."""
+        return self.site.me if self.wanted is not None else self.peer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet at once when we called."""
@@ -54,26 +61,28 @@ class Link(asyncio.Protocol):
             self._greet(self.wanted)
 
     def data_received(self, data: bytes) -> None:
-        """Take whole frames to the site; what is not understood closes the link."""
+        """Take whole frames to the node; what is not understood closes the link."""
         self.heard = self.site.loop.time()
-        messages: list[Message] = []
+        messages: list[tuple[ClassId, Message]] = []
         try:
-            for tag, stream, number, payload in self._splitter.feed(data):
-                if tag < FIRST_OF_SITES and self.peer is not None:
-                    messages.append(codec.decode(tag, stream, number, payload))
+            for tag, class_id, stream, number, payload in self._splitter.feed(data):
+                if tag < FIRST_OF_SITES and self.up:
+                    messages.append((class_id, codec.decode(tag, stream, number, payload)))
                 else:
                     self._host_frame(tag, payload)
-            if messages and self.peer is not None and self.site.links.get(self.peer) is self:
-                self.site.receive(self.peer, messages)
         except PeerError as error:
-            self.refuse(str(error))
+            self.refuse(str(error), Code.BAD_BYTES)
+        if messages and self.up and self.peer is not None:
+            self.site.feed(FromPeer(self.peer, messages))
 
     def _host_frame(self, tag: int, payload: memoryview) -> None:
         if tag == Tag.HEARTBEAT:
             return
         if tag == Tag.REFUSE:
-            reason = bounded(peers.read(tag, payload).reason)
-            self.site.note("link.refused", peer=self.wanted or self.peer, reason=reason)
+            refused = peers.read(tag, payload)
+            peer = self.peer or self.wanted
+            if peer is not None and refused.code != Code.BUSY:
+                self.site.feed(RefusedBy(peer, bounded(refused.reason), refused.code))
             self.close()
         elif tag == Tag.HELLO and self.peer is None:
             self._greeted(peers.read(tag, payload))
@@ -81,23 +90,34 @@ class Link(asyncio.Protocol):
             raise PeerError(f"tag {tag} is not expected here")
 
     def _greeted(self, hello: Hello) -> None:
-        epochs = self.site.epochs
-        reason = epochs.why_not(hello, self.wanted) or self._wrong_name(hello.site)
-        if reason is not None:
-            raise PeerError(reason)
-        again = epochs.meet(hello)
+        node, site = self.site.node, self.site
+        refusal = node.peers.why_not(hello, self.wanted, node.clock())
+        if refusal is not None:
+            self.refuse(refusal.reason, Code(refusal.code))
+            return
+        wrong = self._wrong_name(hello.site)
+        if wrong is not None:
+            self.refuse(wrong, Code.NAME)
+            return
+        self.peer, self.boot = hello.site, hello.boot
+        if not site.prefers(self):
+            self.refuse(f"{hello.site} and {site.me} have a link already", Code.BUSY)
+            return
+        site.feed(Greeted(hello))
         if self.wanted is None:
             self._greet(hello.site)
-        if not self._epoch == hello.epoch == epochs.now:  # who is behind moves up, and calls again
+        if not self._epoch == hello.epoch == node.peers.epoch:  # who is behind moves up, and calls again
             self.close()
             return
-        self.peer = hello.site
         self._splitter.at_most = FRAME_AT_MOST
-        self.site.linked(self, hello.site, again=again)
+        self.up = True
+        site.linked(self, hello.site)
+        site.feed(LinkMade(hello.site))
 
     def _greet(self, peer: SiteId) -> None:
-        self._epoch = self.site.epochs.now
-        self._write_host(Tag.HELLO, peers.encode(self.site.epochs.hello(peer)))
+        node = self.site.node
+        self._epoch = node.peers.epoch
+        self._write_host(Tag.HELLO, peers.encode(node.peers.hello(peer, node.pipeline.written)))
 
     def _wrong_name(self, name: SiteId) -> str | None:
         """With TLS the name must stand in the certificate."""
@@ -109,9 +129,9 @@ class Link(asyncio.Protocol):
         names = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"]
         return None if name in names else f"the certificate is for {', '.join(names)}, not for {name}"
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message, class_id: ClassId) -> None:
         """Queue a message; `flush` writes."""
-        head, payload = self._encoder.frame(message)
+        head, payload = self.site.encoder.frame(message, class_id)
         if isinstance(message, Control) and type(message) is not Null:  # a null speaks of what was sent before it
             self._control.append(head + payload)
         elif self._data_bytes > WAITING_AT_MOST:
@@ -152,32 +172,36 @@ class Link(asyncio.Protocol):
         if now - self.heard > SILENCE_S:
             self.site.note("link.silent", peer=self.peer or self.wanted, seconds=round(now - self.heard, 1))
             self.abort()
-        elif now - self.spoke >= HEARTBEAT_S and self.peer is not None:
+        elif now - self.spoke >= HEARTBEAT_S and self.up:
             self._write_host(Tag.HEARTBEAT, b"")
 
     def _write_host(self, tag: int, payload: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.writelines(frame(tag, 0, 0, payload))
+            self._transport.writelines(frame(tag, ClassId(0, 0), 0, 0, payload))
             self.spoke = self.site.loop.time()
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, code: Code = Code.REFUSED) -> None:
         """Say why, and close."""
-        self.site.note("link.closed", peer=self.peer or self.wanted, reason=reason)
-        self._write_host(Tag.REFUSE, peers.encode(Refuse(bounded(reason, 500))))
+        if code != Code.BUSY:
+            self.site.note("link.closed", peer=self.peer or self.wanted, reason=bounded(reason))
+        self._write_host(Tag.REFUSE, peers.encode(Refuse(bounded(reason), code)))
         self.close()
 
     def close(self) -> None:
         """Close after what is written has gone."""
+        self.up = False
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
         """Close now."""
+        self.up = False
         if self._transport is not None:
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Tell the site, and whoever waits for the end."""
+        self.up = False
         if not self.closed.done():
             self.closed.set_result(None)
         self.site.unlinked(self)

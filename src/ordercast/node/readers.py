@@ -20,7 +20,7 @@ SLICE = 64  # entries of the history that are read at once
 class Reader:
     """One reader: what waits for it, and how far it is."""
 
-    __slots__ = ("bytes", "ended", "groups", "lots", "name", "next", "past", "policy", "reading")
+    __slots__ = ("bytes", "dropped", "ended", "groups", "lots", "name", "next", "past", "policy", "reading")
 
     def __init__(self, name: str, groups: frozenset[GroupId] | None, policy: Policy, begin: int) -> None:
         self.name, self.groups, self.policy = name, groups, policy
@@ -30,6 +30,7 @@ class Reader:
         self.lots: deque[Lot] = deque()
         self.bytes = 0
         self.ended: OrdercastError | None = None  # there will be nothing more, and why
+        self.dropped = False  # because it was too far behind
 
     def wants(self, groups: Iterable[GroupId]) -> bool:
         """Whether a message to these groups is for this reader."""
@@ -88,6 +89,7 @@ class Readers:
                 continue
             reader.put(lot, many)
             if reader.policy == "drop" and reader.bytes > self.limit:
+                reader.dropped = True
                 where = f"resume after position {reader.next - 1}"
                 self._end(reader, LostError(f"reader {reader.name} was dropped: too far behind; {where}"))
             elif reader.lots:

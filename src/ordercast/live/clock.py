@@ -1,0 +1,16 @@
+"""The time that a node is told: it goes on after a restart, and never back."""
+
+import time
+
+
+class WallClock:
+    """The machine's clock; while it is set back, time stands still."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def __call__(self) -> float:
+        now = time.time()
+        if now > self._last:
+            self._last = now
+        return self._last
