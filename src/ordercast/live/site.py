@@ -5,6 +5,7 @@ import logging
 import ssl
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Self
 
 import msgspec
@@ -100,7 +101,7 @@ class Site:
         self.node = Node(self.me, settings, self.deployment, history, self.clock)
         self._carry |= {io.Write: disk.write, io.Keep: disk.keep, io.ReadPast: disk.read}
         if self.cluster.export is not None:
-            self._exporter = exporter = Exporter(self, self.node)
+            self._exporter = exporter = Exporter(self, Path(self.cluster.folder) / self.cluster.export)
             self._carry |= {io.Delivered: exporter.delivered, io.Sent: exporter.sent, io.Keep: exporter.before(disk.keep)}
         for outputs in self.node.start():
             self.carry(outputs)

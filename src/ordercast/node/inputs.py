@@ -146,8 +146,10 @@ class Delivered(msgspec.Struct, frozen=True, gc=False):
     lot: Lot
     many: int
     class_id: ClassId
+    order: GroupId
+    """The order it is in, called after its first group."""
     before: bytes | None
-    """The stamp of the message before it in its class."""
+    """The stamp of the message before it in that order."""
 
 
 class Sent(msgspec.Struct, frozen=True, gc=False):

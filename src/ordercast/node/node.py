@@ -71,7 +71,7 @@ class Node:
         self._encoder = Encoder()
         limits = settings.limits
         self.pace = Pace()
-        self.deliveries = Deliveries(me, self.groups)
+        self.deliveries = Deliveries(self.groups, self.configuration)
         self.readers = Readers(limits.inbox_bytes, self.configuration.class_of, self.groups, self.tell)
         checker = Checker(me, self.configuration)
         self.intake = Intake(checker, self.readers, self.pace, clock, self._step, self.tell)
@@ -215,7 +215,7 @@ class Node:
         self.deployment = self.deployment.in_epoch(epoch)
         self.configuration = self.deployment.configuration
         self.intake.checker = Checker(self.me, self.configuration)
-        self.readers.class_of = self.configuration.class_of
+        self.readers.class_of, self.deliveries.configuration = self.configuration.class_of, self.configuration
         sent = self.machines.sent  # a source's numbers never restart within its incarnation
         self.machines = self.deployment.machines(self.me, self.incarnation, sent=sent)
         self.intake.parked.clear()

@@ -20,7 +20,7 @@ from ordercast.core.events import Multicast
 from ordercast.errors import HistoryError
 from ordercast.history import records
 from ordercast.history.store import Checkpoint, Position
-from ordercast.names import ClassId, GroupId, SiteId
+from ordercast.names import GroupId, SiteId
 from ordercast.node import inputs as io
 from ordercast.node.changes import differences
 from ordercast.node.deliveries import Identity
@@ -56,8 +56,8 @@ class State(msgspec.Struct, frozen=True):
     messages: int
     """Sent by this site, by the time the machines were as they are here."""
     last_delivered: dict[SiteId, int]
-    stamps: list[tuple[ClassId, bytes]]
-    """The stamp of the last delivery of each class."""
+    stamps: dict[GroupId, bytes]
+    """The stamp of the last delivery of each order."""
     unfinished: list[Unfinished]
     bodies: list[tuple[Identity, int]]
     """Envelopes that are held back here, and the record that each came in."""
@@ -104,7 +104,7 @@ def checkpoint(node: "Node", frozen: Frozen) -> Checkpoint:
     ]
     state = State(
         format=FORMAT, plan=settings.plan, described=settings.described, machines=frozen.machines,
-        messages=frozen.messages, last_delivered=done.last, stamps=list(done.stamps.items()), unfinished=unfinished,
+        messages=frozen.messages, last_delivered=done.last, stamps=done.stamps, unfinished=unfinished,
         bodies=[(identity, record) for identity, record in done.bodies.items() if record <= frozen.records],
         met=node.peers.met,
     )  # fmt: skip
@@ -137,7 +137,7 @@ def _restore(node: "Node", found: Checkpoint) -> None:
     node.machines.restore(decode_snapshot(state.machines))
     node.pipeline.written = found.records
     done = node.deliveries
-    done.count, done.last, done.stamps = found.delivered, state.last_delivered, dict(state.stamps)
+    done.count, done.last, done.stamps = found.delivered, state.last_delivered, state.stamps
     done.bodies = dict(state.bodies)
     node.outbox.messages, node.peers.met = state.messages, state.met
     for sent in state.unfinished:
