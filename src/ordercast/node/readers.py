@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from ordercast.client.values import Lot, Policy
-from ordercast.errors import LostError, OrdercastError
+from ordercast.errors import LocalError, LostError, OrdercastError
 from ordercast.names import ClassId, GroupId
 from ordercast.node.inputs import More, Output, ReadPast
 
@@ -72,9 +72,15 @@ class Readers:
         self.recent: deque[Lot] = deque()  # delivered, and not yet in the index of the history
 
     def open(
-        self, name: str, groups: frozenset[GroupId] | None, policy: Policy, begin: int, end: int
+        self, name: str, groups: frozenset[GroupId] | None, policy: Policy, after: int | None, kept: tuple[int, int]
     ) -> Reader:
-        """Open a reader that begins at a position; `end` is the position delivered next."""
+        """Open a reader after a position, or from now on; `kept` is the first position kept, and the next one."""
+        first, end = kept
+        begin = end if after is None else after + 1
+        if begin > end or begin < 0:
+            raise LocalError(f"position {after} was never delivered here; the last one is {end - 1}")
+        if begin < first and begin < end:
+            raise LocalError(f"position {begin} is not kept here any more")
         reader = Reader(name, groups, policy, begin)
         self.all.append(reader)
         if begin < end:

@@ -111,12 +111,61 @@ def checkpoint(node: "Node", frozen: Frozen) -> Checkpoint:
     return Checkpoint(frozen.records, done.count, _encoder.encode(state))
 
 
+class Keeper:
+    """Tells when a write is done, and takes checkpoints."""
+
+    def __init__(self, node: "Node") -> None:
+        self.node = node
+        self.checkpoints, self.commit_seconds = 0, 0.0
+        self._next: io.Keep | None = None  # waits for its index entries
+        self._under_way = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a checkpoint is under way."""
+        return self._next is not None or self._under_way > 0
+
+    def freeze(self) -> Frozen | None:
+        """Take the first half of a checkpoint, when enough has been written since the last one."""
+        pipeline = self.node.pipeline
+        if self.busy or pipeline.bytes <= self.node.settings.limits.checkpoint_bytes:
+            return None
+        pipeline.bytes = 0
+        return freeze(self.node)
+
+    def committed(self, given: io.Committed) -> None:
+        """A write is on disk: do what follows from it, and ask for a checkpoint when its first half was taken."""
+        node = self.node
+        self.commit_seconds += given.seconds
+        positions, frozen = node.pipeline.committed()
+        node.readers.written(len(positions))
+        if frozen is not None:
+            oldest = max(0, node.deliveries.count - node.settings.limits.retain_messages)
+            self._next = io.Keep(checkpoint(node, frozen), oldest)
+            if node.pipeline.write_positions():  # no reader finds a gap between the checkpoint and the index
+                return
+        if self._next is not None:
+            node.tell(self._next)
+            node.note("history.checkpoint", records=self._next.checkpoint.records)
+            self._next, self._under_way = None, self._under_way + 1
+
+    def kept(self, _: io.Kept) -> None:
+        """A checkpoint is on disk."""
+        self.checkpoints += 1
+        self._under_way -= 1
+
+    def first(self) -> None:
+        """Ask for the checkpoint that every history begins with."""
+        self._under_way += 1
+        self.node.tell(io.Keep(checkpoint(self.node, freeze(self.node)), 0))
+
+
 def recover(node: "Node") -> Iterator[None]:
     """Bring a new node to where its history ends; yields now and then, so that its host can work off outputs."""
     found = node.history.checkpoint()
     if found is None:
         if node.settings.durable:
-            node.tell(io.Keep(checkpoint(node, freeze(node)), 0))
+            node.keeper.first()
         return
     _restore(node, found)
     for number, data in enumerate(node.history.records(found.records), start=found.records + 1):

@@ -85,7 +85,7 @@ def status(node: "Node") -> Status:
     counts = {
         "batches": outbox.batches, "commits": node.pipeline.commits, "records": node.pipeline.written,
         "reconnects": peers.reconnects, "resent": node.intake.resent, "parked": node.intake.waited,
-        "extra": node.intake.extra, "checkpoints": node.checkpoints,
+        "extra": node.intake.extra, "checkpoints": node.keeper.checkpoints,
     }  # fmt: skip
     return Status(
         site=node.me, cluster=node.settings.cluster, protocol=node.deployment.protocol, durable=node.settings.durable,
@@ -96,7 +96,7 @@ def status(node: "Node") -> Status:
         oldest_unsafe_seconds=_age(now, oldest), windows=_windows(node, now), posts_waiting=len(outbox.waiting),
         parked=sum(map(len, node.intake.parked.values())), readers=_readers(node),
         reader_bytes=[reader.bytes for reader in node.readers.all], held=held, records=node.pipeline.written,
-        counts=counts, commit_seconds=round(node.commit_seconds, 3),
+        counts=counts, commit_seconds=round(node.keeper.commit_seconds, 3),
     )  # fmt: skip
 
 
