@@ -22,7 +22,7 @@ from ordercast.wire.tags import FIRST_OF_SITES, Code, Tag
 if TYPE_CHECKING:
     from ordercast.live.site import Site
 
-HEARTBEAT_S = 1.0
+HEARTBEAT_S = 0.9  # of silence; looked at once a second
 SILENCE_S = 5.0
 WRITE_AHEAD = 2**20  # bytes handed to the socket; what is behind them waits here, control first
 WAITING_AT_MOST = 32 * 2**20
