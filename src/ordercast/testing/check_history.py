@@ -1,6 +1,6 @@
 """Holds any history to one behaviour: the one on disk, its twin in memory, the one of the simulator.
 
-check_history(lambda: partial(DiskHistory.open, new_folder()))
+For one on disk: `check_history(lambda: partial(DiskHistory.open, new_folder()))`.
 """
 
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def check_identity(opened: Opener) -> None:
     history.append([b"x"], [])
     history.close()
     for cluster, site in (("c", "q"), ("d", "p")):
-        said = _refused(HistoryError, lambda cluster=cluster, site=site: opened(cluster, site, 3))
+        said = _refused(HistoryError, opened, cluster, site, 3)
         assert "\n" not in said
         assert all(word in said for word in ("site p", f"site {site}", "'c'", f"'{cluster}'")), said
     history = opened("c", "p", 4)
@@ -74,10 +74,10 @@ def check_identity(opened: Opener) -> None:
 def check_one_at_a_time(opened: Opener) -> None:
     """A history that is open is refused to others; nothing is written to one that is closed."""
     history = opened("c", "p", 1)
-    assert "another process uses it" in _refused(HistoryError, lambda: opened("c", "p", 1))
+    assert "another process uses it" in _refused(HistoryError, opened, "c", "p", 1)
     history.append([b"x"], [])
     history.close()
-    _refused(HistoryError, lambda: history.append([b"y"], []))
+    _refused(HistoryError, history.append, [b"y"], [])
     again = opened("c", "p", 1)
     assert list(again.records(0)) == [b"x"]
     again.close()
@@ -130,7 +130,7 @@ def check_entries_again(opened: Opener) -> None:
     history.append([], again[2:])
     assert _read(history, 0) == list(range(5))
     for wrong in (Position(6, 1, 1, b""), Position(5, 0, 1, b""), Position(5, 1, 6, b""), Position(5, 1, 0, b"")):
-        _refused(BugError, lambda wrong=wrong: history.append([], [wrong]))
+        _refused(BugError, history.append, [], [wrong])
     assert _read(history, 0) == list(range(5))
     history.close()
 
@@ -149,7 +149,7 @@ def check_checkpoint(opened: Opener) -> None:
         history = opened("c", "p", 1)
     history.append([], [Position(position, 1, position + 1, b"stamp") for position in range(6)])
     for wrong in (Checkpoint(7, 6, b""), Checkpoint(6, 7, b""), Checkpoint(3, 3, b"")):
-        _refused(BugError, lambda wrong=wrong: history.keep(wrong, 0))
+        _refused(BugError, history.keep, wrong, 0)
     assert history.checkpoint() == Checkpoint(4, 4, b"then")
     history.close()
 
@@ -163,9 +163,9 @@ def check_forgetting(opened: Opener) -> None:
         assert history.first_position <= max(0, done - 15)
         assert _read(history, history.first_position) == list(range(history.first_position, done))
     assert history.first_position > 50
-    said = _refused(LocalError, lambda: history.past(history.first_position - 1, 1))
+    said = _refused(LocalError, history.past, history.first_position - 1, 1)
     assert f"position {history.first_position - 1} " in said
-    _refused(HistoryError, lambda: list(history.records(0)))
+    _refused(HistoryError, list, history.records(0))
     history.close()
     history = opened("c", "p", 1)
     assert _read(history, history.first_position) == list(range(history.first_position, 100))
@@ -219,10 +219,10 @@ def _read(history: History, begin: int) -> list[int]:
     return found
 
 
-def _refused(kind: type[OrdercastError], work: Callable[[], object]) -> str:
+def _refused(kind: type[OrdercastError], work: Callable[..., object], *given: object) -> str:
     """Return what the error says that must come."""
     try:
-        work()
+        work(*given)
     except kind as error:
         return str(error)
     raise AssertionError(f"no {kind.__name__}")
