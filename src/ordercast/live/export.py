@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ordercast.client.values import Lot
 from ordercast.core.machine import Groups
 from ordercast.errors import InputError
-from ordercast.live.inbox import Lot
 from ordercast.names import GroupId, SiteId
 from ordercast.runs.schema import write_table
 from ordercast.wire import batch

@@ -3,100 +3,20 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, Self
 
-import msgspec
-
+from ordercast.client.streams import Lots, Messages
+from ordercast.client.values import Delivered, Lot
 from ordercast.core.events import Envelope
-from ordercast.names import GroupId, SiteId
+from ordercast.names import GroupId
 from ordercast.wire import batch
 
 OVERHEAD = 64  # what a batch takes beside its bytes, about
-
-
-class Delivered(msgspec.Struct, frozen=True, gc=False):
-    """A message, in its place of the one order."""
-
-    position: int
-    """Counts what this site delivers, from 0; store it with what you made of the message."""
-    group: GroupId
-    """Several, when it was sent to several, joined by `+`."""
-    source: SiteId
-    number: int
-    body: bytes
-
-
-class Lot(msgspec.Struct, frozen=True, gc=False):
-    """Messages of one source that were delivered together; bodies are unpacked when they are read."""
-
-    position: int
-    groups: tuple[GroupId, ...]
-    source: SiteId
-    first: int
-    stamp: bytes
-    body: bytes
-
-    def messages(self) -> list[Delivered]:
-        """Return the messages."""
-        group, source, position, first = "+".join(self.groups), self.source, self.position, self.first
-        return [
-            Delivered(position + index, group, source, first + index, body)
-            for index, body in enumerate(batch.unpack(self.body))
-        ]
 
 
 def lot_of(envelope: Envelope, stamp: bytes, position: int) -> Lot:
     """Return a delivered envelope as applications see it."""
     first, _ = batch.read_head(envelope.body)
     return Lot(position, envelope.groups, envelope.source, first, stamp, envelope.body)
-
-
-class Source(Protocol):
-    """Where lots come from; who stops in the middle of one goes on with its next message."""
-
-    unread: Iterator[Delivered]
-
-    async def take(self) -> Lot | None:
-        """Wait for the next lot; None is the end. A wait that is cancelled takes nothing: the next one gets it."""
-        ...
-
-
-class Lots:
-    """An iterator over what is delivered, in batches."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Lot:
-        """Wait for the next one."""
-        lot = await self._source.take()
-        if lot is None:
-            raise StopAsyncIteration
-        return lot
-
-
-class Messages:
-    """An iterator over what is delivered, message by message."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Delivered:
-        """Wait for the next one."""
-        source = self._source
-        while True:
-            for message in source.unread:
-                return message
-            lot = await source.take()
-            if lot is None:
-                raise StopAsyncIteration
-            source.unread = iter(lot.messages())
 
 
 class Inbox:

@@ -1,10 +1,9 @@
 """What a site sends: open batches, what is not safe yet, receipts, and the window that holds senders back."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
+from ordercast.client.values import AckLevel, Destination, Receipt, tidy
 from ordercast.core.events import Multicast
 from ordercast.errors import LocalError, OrdercastError
 from ordercast.names import GroupId
@@ -17,23 +16,6 @@ LINGER_S = 0.002  # a batch waits so long for more when many are under way
 IDLE_S = 0.001  # a site that has sent nothing for so long sends at once
 MANY_UNDER_WAY = 16
 UNDER_WAY_AT_MOST = 1000  # envelopes of a site whose protocol gives no receipts
-
-AckLevel = Literal["none", "ordered", "safe"]
-Destination = GroupId | tuple[GroupId, ...]
-"""A group, or several at once."""
-
-
-class Receipt(msgspec.Struct, frozen=True):
-    """What became of a message: its number at its source, and its place in the order of its class."""
-
-    number: int
-    stamp: bytes | None
-    """None when a link broke while it was on its way: it is ordered, and safe, but nobody said where."""
-
-
-def tidy(destination: Destination) -> tuple[GroupId, ...]:
-    """Return the groups of a destination, each once, sorted: who names the same groups shares a batch."""
-    return (destination,) if isinstance(destination, str) else tuple(sorted(set(destination)))
 
 
 class Batch:
@@ -133,8 +115,7 @@ class Outbox:
         self, destination: Destination, bodies: list[bytes], ack: AckLevel
     ) -> tuple[int, list[bytes | None]]:
         """Send messages as one batch of their own; see `Site.multicast_many`."""
-        if not bodies or sum(map(len, bodies)) > self.limits.body_bytes:
-            raise LocalError(f"no message, or more than {self.limits.body_bytes} bytes")
+        batch.check(bodies, self.limits.body_bytes)
         groups = tidy(destination)
         async with self._posting:  # who came first is sent first
             await self._wait_for_room()

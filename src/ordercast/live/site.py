@@ -20,6 +20,7 @@ from typing import Any, Self
 
 import msgspec
 
+from ordercast.client.values import AckLevel, Destination, Lot, Receipt
 from ordercast.core.edges import Ack, Carry, Null, Resend
 from ordercast.core.effects import Append, Deliver, Effect, Placed, Refuse, Safe, Send
 from ordercast.core.events import Control, Event, Message, Multicast, Received, Tick
@@ -33,9 +34,9 @@ from ordercast.live.clients import ClientLink
 from ordercast.live.config import Cluster, deploy, plan_hash
 from ordercast.live.epochs import Epochs
 from ordercast.live.export import SECONDS, Export
-from ordercast.live.inbox import Inbox, Lot, lot_of
+from ordercast.live.inbox import Inbox, lot_of
 from ordercast.live.links import Link
-from ordercast.live.outbox import AckLevel, Destination, Exported, Outbox, Receipt
+from ordercast.live.outbox import Exported, Outbox
 from ordercast.names import GroupId, SiteId
 from ordercast.protocols.registry import Deployment
 from ordercast.wire import batch

@@ -1,0 +1,61 @@
+"""What applications and servers share: messages, receipts, destinations."""
+
+import msgspec
+
+from ordercast.names import GroupId, SiteId
+from ordercast.wire import batch
+from ordercast.wire.clients import AckLevel, Policy
+
+__all__ = ["AckLevel", "Delivered", "Destination", "Lot", "Policy", "Receipt", "tidy"]
+
+Destination = GroupId | tuple[GroupId, ...]
+"""A group, or several at once."""
+
+
+class Delivered(msgspec.Struct, frozen=True, gc=False):
+    """A message, in its place of the one order."""
+
+    position: int
+    """Counts what this site delivers, from 0; store it with what you made of the message."""
+    group: GroupId
+    """Several, when it was sent to several, joined by `+`."""
+    source: SiteId
+    number: int
+    body: bytes
+
+
+class Lot(msgspec.Struct, frozen=True, gc=False):
+    """Messages of one source that were delivered together; bodies are unpacked when they are read."""
+
+    position: int
+    groups: tuple[GroupId, ...]
+    source: SiteId
+    first: int
+    stamp: bytes
+    body: bytes
+
+    @property
+    def last(self) -> int:
+        """The position of the last message."""
+        return self.position + batch.count(self.body) - 1
+
+    def messages(self) -> list[Delivered]:
+        """Return the messages."""
+        group, source, position, first = "+".join(self.groups), self.source, self.position, self.first
+        return [
+            Delivered(position + index, group, source, first + index, body)
+            for index, body in enumerate(batch.unpack(self.body))
+        ]
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What became of a message: its number at its source, and its place in the order of its class."""
+
+    number: int
+    stamp: bytes | None
+    """None when a link broke while it was on its way: it is ordered, and safe, but nobody said where."""
+
+
+def tidy(destination: Destination) -> tuple[GroupId, ...]:
+    """Return the groups of a destination, each once, sorted: who names the same groups shares a batch."""
+    return (destination,) if isinstance(destination, str) else tuple(sorted(set(destination)))
