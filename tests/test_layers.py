@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "sim": PROTOCOLS | {"verify", "sim"},
     "wire": {"names", "errors", "core", "protocols", "wire"},
     "history": {"names", "errors", "core", "wire", "history"},
-    "client": {"names", "errors", "wire", "client", "live"},
+    "client": {"names", "errors", "wire", "client"},
     "live": LIVE,
     "runs": {"names", "errors", "core", "runs"},
     "show": {"names", "errors", "planning", "sim", "verify", "show"},

@@ -18,8 +18,8 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
+from ordercast.client.values import Lot
 from ordercast.core.machine import Groups
-from ordercast.live.inbox import Lot
 from ordercast.names import GroupId, SiteId
 from ordercast.verify.deliveries import JUDGES, Record, Sent
 
