@@ -14,7 +14,7 @@ from ordercast.core.machine import Groups
 from ordercast.errors import InputError
 from ordercast.live.inbox import Lot
 from ordercast.names import GroupId, SiteId
-from ordercast.runs.schema import write_table
+from ordercast.runs.writer import write_table
 from ordercast.wire import batch
 
 ROWS_AT_MOST = 50_000
