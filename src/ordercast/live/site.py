@@ -119,7 +119,7 @@ class Site:
         incarnation = time.time_ns() // 1_000_000
         if not self.cluster.durable:
             return NoHistory(self.cluster.name, self.me, incarnation)
-        return DiskHistory(self.cluster.data_folder / self.me, self.cluster.name, self.me, incarnation)
+        return DiskHistory.open(self.cluster.data_folder / self.me, self.cluster.name, self.me, incarnation)
 
     async def _listen(self, what: Any, make: Callable[[], Any], tls: ssl.SSLContext | None = None) -> None:
         host, port = self.cluster.address(self.me, what)

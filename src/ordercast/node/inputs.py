@@ -130,6 +130,9 @@ class Keep(msgspec.Struct, frozen=True, gc=False):
 
     checkpoint: Checkpoint
     from_delivered: int
+    """Readers may resume from here."""
+    needed: frozenset[int] = frozenset()
+    """Records whose envelopes are held back: they are delivered after the checkpoint."""
 
 
 class Resolve(msgspec.Struct, frozen=True, gc=False):

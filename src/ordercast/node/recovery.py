@@ -141,7 +141,8 @@ class Keeper:
         node.readers.written(len(positions))
         if frozen is not None:
             oldest = max(0, node.deliveries.count - node.settings.limits.retain_messages)
-            self._next = io.Keep(checkpoint(node, frozen), oldest)
+            needed = frozenset(record for record in node.deliveries.bodies.values() if record <= frozen.records)
+            self._next = io.Keep(checkpoint(node, frozen), oldest, needed)
             if node.pipeline.write_positions():  # no reader finds a gap between the checkpoint and the index
                 return
         if self._next is not None:
