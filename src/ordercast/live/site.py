@@ -15,7 +15,7 @@ from ordercast.core.effects import Send
 from ordercast.errors import BugError, LocalError, OrdercastError
 from ordercast.history.disk import DiskHistory
 from ordercast.history.memory import NoHistory
-from ordercast.history.store import History
+from ordercast.history.store import History, Identity
 from ordercast.live.clock import WallClock
 from ordercast.live.config import Cluster, deploy, settings_of
 from ordercast.live.dialer import Dialer
@@ -118,7 +118,7 @@ class Site:
     def _open_history(self) -> History:
         incarnation = time.time_ns() // 1_000_000
         if not self.cluster.durable:
-            return NoHistory(self.cluster.name, self.me, incarnation)
+            return NoHistory(Identity(self.cluster.name, self.me, incarnation))
         return DiskHistory.open(self.cluster.data_folder / self.me, self.cluster.name, self.me, incarnation)
 
     async def _listen(self, what: Any, make: Callable[[], Any], tls: ssl.SSLContext | None = None) -> None:

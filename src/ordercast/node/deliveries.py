@@ -42,7 +42,7 @@ class Deliveries:
         lot = Lot(self.count, envelope.groups, envelope.source, first, stamp, envelope.body)
         self.count += many
         self.last[envelope.source] = max(self.last.get(envelope.source, 0), first + many - 1)
-        order = self.configuration.order_name(envelope.groups)
+        order = self.configuration.orders[self.configuration.order_of(envelope.groups)][0]
         before = self.stamps.get(order)
         assert before is None or before < stamp, f"{envelope} was delivered after a larger stamp of its order"
         self.stamps[order] = stamp + (many - 1).to_bytes(4, "big")

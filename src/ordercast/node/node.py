@@ -7,6 +7,7 @@ machines of its classes decide on the order.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -23,7 +24,7 @@ from ordercast.node.deliveries import Deliveries, Identity
 from ordercast.node.intake import Checker, Intake
 from ordercast.node.outbox import Outbox
 from ordercast.node.pace import Pace
-from ordercast.node.peers import Peers
+from ordercast.node.peers import Peers, neighbours
 from ordercast.node.pipeline import Pipeline
 from ordercast.node.readers import Reader, Readers
 from ordercast.node.recovery import Keeper
@@ -59,7 +60,7 @@ class Node:
         self, me: SiteId, settings: Settings, deployment: Deployment, history: History, clock: Callable[[], float]
     ) -> None:
         self.me, self.settings, self.deployment, self.history, self.clock = me, settings, deployment, history, clock
-        self.configuration = deployment.configuration
+        self.configuration = deployment.groups
         self.groups = frozenset(g for g, sites in self.configuration.members.items() if me in sites)
         self.receipts, self.causal, self.exporting = deployment.receipts, deployment.causal, settings.exporting
         self.phase, self.failed = Phase.STARTING, None  # type: Phase, OrdercastError | None
@@ -71,11 +72,11 @@ class Node:
         limits = settings.limits
         self.pace = Pace()
         self.deliveries = Deliveries(self.groups, self.configuration)
-        self.readers = Readers(limits.inbox_bytes, self.configuration.class_of, self.groups, self.tell)
+        self.readers = Readers(limits.inbox_bytes, self.class_of, self.groups, self.tell)
         checker = Checker(me, self.configuration)
         self.intake = Intake(checker, self.readers, self.pace, clock, self._step, self.tell)
         self.outbox = Outbox(self, limits, self.tell)
-        self.peers = Peers(me, settings, deployment.neighbours(me), self.incarnation, int(clock() * 1000))
+        self.peers = Peers(me, settings, neighbours(deployment, me), self.incarnation, int(clock() * 1000))
         self.keeper = Keeper(self)
         self.pipeline = Pipeline(
             durable=settings.durable, record=self._record, do=self._do, tell=self.tell, freeze=self.keeper.freeze
@@ -217,12 +218,13 @@ class Node:
         """Throw away what the machines know and go on in another epoch; only where nothing is durable."""
         lost = LostError(f"lost: {self.peers.restarted} was restarted and the cluster is not durable")
         self.note("cluster.began_anew", epoch=epoch, reason=str(lost))
-        self.deployment = self.deployment.in_epoch(epoch)
-        self.configuration = self.deployment.configuration
+        self.deployment = replace(self.deployment, groups=self.configuration.in_epoch(epoch))
+        self.configuration = self.deployment.groups
         self.intake.checker = Checker(self.me, self.configuration)
-        self.readers.class_of, self.deliveries.configuration = self.configuration.class_of, self.configuration
+        self.deliveries.configuration = self.configuration
         sent = self.machines.sent  # a source's numbers never restart within its incarnation
-        self.machines = self.deployment.machines(self.me, self.incarnation, sent=sent)
+        self.machines = self.deployment.machines(self.me, self.incarnation)
+        self.machines.source.sent = sent
         self.intake.parked.clear()
         self.deliveries.last.clear()
         self.peers.up.clear()
@@ -285,7 +287,7 @@ class Node:
             raise LocalError(f"ack is none, ordered or safe, not {ack!r}")
         if ack != "none" and not self.receipts:
             raise LocalError(f"protocol {self.deployment.protocol} gives no receipts: ack must be 'none'")
-        self.deployment.check_destination(self.me, groups)
+        self.deployment.check(self.me, groups)
 
     @property
     def next_number(self) -> int:
@@ -294,7 +296,7 @@ class Node:
 
     def class_of(self, groups: tuple[GroupId, ...]) -> ClassId:
         """Return the class of a destination."""
-        return self.configuration.class_of(groups[0])
+        return self.configuration.destination(groups)
 
     def originate(self, multicast: Multicast) -> None:
         """Give the machines what this site sends."""
@@ -316,7 +318,8 @@ class Node:
             unknown = next((group for group in groups or () if group not in self.groups), "")
             raise LocalError(f"{self.me} is not in group {unknown!r}; it is in {', '.join(sorted(self.groups))}")
         wanted = frozenset(groups) if groups is not None else None
-        return self.readers.open(name, wanted, policy, after, (self.history.first_position, self.deliveries.count))
+        first = self.history.first_position if self.settings.durable else self.deliveries.count
+        return self.readers.open(name, wanted, policy, after, first, self.deliveries.count)
 
     def _took(self, given: io.Took) -> None:
         self.readers.took(given.reader)

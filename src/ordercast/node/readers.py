@@ -63,7 +63,7 @@ class Readers:
     def __init__(
         self,
         limit: int,
-        class_of: Callable[[GroupId], ClassId],
+        class_of: Callable[[tuple[GroupId, ...]], ClassId],
         own: frozenset[GroupId],
         tell: Callable[[Output], None],
     ) -> None:
@@ -72,10 +72,9 @@ class Readers:
         self.recent: deque[Lot] = deque()  # delivered, and not yet in the index of the history
 
     def open(
-        self, name: str, groups: frozenset[GroupId] | None, policy: Policy, after: int | None, kept: tuple[int, int]
+        self, name: str, groups: frozenset[GroupId] | None, policy: Policy, after: int | None, first: int, end: int
     ) -> Reader:
-        """Open a reader after a position, or from now on; `kept` is the first position kept, and the next one."""
-        first, end = kept
+        """Open a reader after a position, or from now on; positions are kept from `first` on, `end` is next."""
         begin = end if after is None else after + 1
         if begin > end or begin < 0:
             raise LocalError(f"position {after} was never delivered here; the last one is {end - 1}")
@@ -153,5 +152,5 @@ class Readers:
         for reader in self.all:
             if reader.bytes > self.limit and reader.policy == "block" and not reader.past:
                 for group in self.own if reader.groups is None else reader.groups:
-                    held.setdefault(self.class_of(group), reader)
+                    held.setdefault(self.class_of((group,)), reader)
         return held

@@ -26,7 +26,6 @@ from ordercast.node.changes import differences
 from ordercast.node.deliveries import Identity
 from ordercast.node.peers import Life
 from ordercast.wire import batch
-from ordercast.wire.snapshots import decode_snapshot, encode_snapshot
 
 if TYPE_CHECKING:
     from ordercast.node.node import Node
@@ -90,7 +89,7 @@ class Frozen(NamedTuple):
 
 def freeze(node: "Node") -> Frozen:
     """Take the first half: all records so far are stepped, none of this commit is written."""
-    machines = encode_snapshot(node.machines.snapshot())
+    machines = node.deployment.encode(node.machines.snapshot())
     return Frozen(node.pipeline.next_record - 1, machines, node.machines.sent, node.outbox.messages)
 
 
@@ -184,7 +183,7 @@ def _restore(node: "Node", found: Checkpoint) -> None:
             f"{node.me} has a history of another plan ({told}); nothing was changed. Go back to what it was, or start"
             " over: stop all sites, move the data folder aside on every machine, and start again"
         )
-    node.machines.restore(decode_snapshot(state.machines))
+    node.machines.restore(node.deployment.decode(state.machines))
     node.pipeline.written = found.records
     done = node.deliveries
     done.count, done.last, done.stamps = found.delivered, state.last_delivered, state.stamps

@@ -126,7 +126,7 @@ def _readers(node: "Node") -> list[ReaderStatus]:
     found = []
     for reader in node.readers.all:
         holds_up = sorted(
-            group for group in node.groups if behind.get(node.configuration.class_of(group)) is reader
+            group for group in node.groups if behind.get(node.class_of((group,))) is reader
         )
         groups = sorted(reader.groups) if reader.groups is not None else None
         found.append(ReaderStatus(reader.name, groups, reader.bytes, reader.next, reader.policy, holds_up))
@@ -168,7 +168,7 @@ def _explain_own(node: "Node", number: int, now: float) -> list[str]:
     for sent in node.outbox.unsafe.values():
         if sent.first <= number < sent.first + sent.many:
             entry = node.deployment.entry(sent.groups)
-            place = "ordered" if sent.stamp is not None else f"ordered by {entry}"
+            place = "ordered" if sent.stamp is not None else f"to be ordered by {entry}"
             safe = "not safe yet" if not sent.restored else "not known to be safe since the restart"
             return [f"sent to {'+'.join(sent.groups)} {_age(now, sent.since):.1f} s ago, {place}; {safe}"]
     return ["sent, and safe: every member has it" if node.receipts else "sent"]
