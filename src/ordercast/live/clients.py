@@ -45,7 +45,7 @@ class ClientLink(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take whole frames; what is not understood ends the connection."""
         try:
-            for tag, _, _, payload in self._splitter.feed(data):
+            for tag, *_, payload in self._splitter.feed(data):
                 if tag != Tag.HEARTBEAT:
                     self._take(tag, wire.from_client(tag, payload))
         except PeerError as error:
