@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from ordercast.client.streams import Lots, Messages
 from ordercast.client.values import Delivered, Lot
 from ordercast.core.events import Envelope
+from ordercast.errors import DroppedError
 from ordercast.names import GroupId
 from ordercast.wire import batch
 
@@ -22,8 +23,17 @@ def lot_of(envelope: Envelope, stamp: bytes, position: int) -> Lot:
 class Inbox:
     """One reader. It holds a bounded number of bytes: the site takes no more in while the slowest reader is behind."""
 
-    def __init__(self, groups: frozenset[GroupId] | None, past: Iterable[Lot], drained: Callable[[], None]) -> None:
-        self._groups = groups
+    def __init__(
+        self,
+        groups: frozenset[GroupId] | None,
+        past: Iterable[Lot],
+        drained: Callable[[], None],
+        name: str = "",
+        drop_above: int | None = None,
+    ) -> None:
+        self._groups, self.name, self._drop_above = groups, name, drop_above
+        self._dropped = False
+        self._taken = -1  # the last position
         self._past = iter(past)
         self.unread: Iterator[Delivered] = iter(())
         self._drained = drained
@@ -38,6 +48,9 @@ class Inbox:
             self._lots.append(lot)
             self.bytes += len(lot.body) + OVERHEAD
             self._more.set()
+            if self._drop_above is not None and self.bytes > self._drop_above:
+                self._dropped, self._groups, self.bytes = True, frozenset(), 0
+                self._lots.clear()
 
     def close(self) -> None:
         """End the stream after what is there."""
@@ -48,14 +61,18 @@ class Inbox:
         """Return what comes next, None at the end; what was taken is not counted any more."""
         for lot in self._past:
             if self._groups is None or not self._groups.isdisjoint(lot.groups):
+                self._taken = lot.last
                 return lot
         while not self._lots:
+            if self._dropped:
+                raise DroppedError(f"reader {self.name} was too far behind", self._taken)
             if self._closed:
                 return None
             self._more.clear()
             await self._more.wait()
         lot = self._lots.popleft()
         self.bytes -= len(lot.body) + OVERHEAD
+        self._taken = lot.last
         self._drained()
         return lot
 

@@ -16,27 +16,27 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from ordercast.client.values import AckLevel, Destination, Lot, Receipt
+from ordercast.client.values import AckLevel, Destination, Lot, Policy, Receipt
 from ordercast.core.edges import Ack, Carry, Null, Resend
 from ordercast.core.effects import Append, Deliver, Effect, Placed, Refuse, Safe, Send
 from ordercast.core.events import Control, Event, Message, Multicast, Received, Tick
 from ordercast.core.machine import Machine
-from ordercast.errors import HistoryError, LocalError, OrdercastError
+from ordercast.errors import HistoryError, LocalError, LostError, OrdercastError
 from ordercast.history.store import Checkpoint, History, MemoryHistory, event_of, record
 from ordercast.live import look
 from ordercast.live.changes import described, differences
 from ordercast.live.checks import Checker
-from ordercast.live.clients import ClientLink
 from ordercast.live.config import Cluster, deploy, plan_hash
 from ordercast.live.epochs import Epochs
 from ordercast.live.export import SECONDS, Export
 from ordercast.live.inbox import Inbox, lot_of
 from ordercast.live.links import Link
 from ordercast.live.outbox import Exported, Outbox
+from ordercast.live.port import Port
 from ordercast.names import GroupId, SiteId
 from ordercast.protocols.registry import Deployment
 from ordercast.wire import batch
@@ -49,6 +49,13 @@ HURRY_S = 0.001
 REST_S = 0.1  # while there is little to acknowledge
 ACKNOWLEDGE_BYTES = 128 * 2**10
 UNWRITTEN_AT_MOST = 10_000_000  # messages a site has sent and not exported when it is killed, generously
+
+
+class Committed(NamedTuple):
+    """Somebody waits until what was stepped before this is on disk."""
+
+    done: asyncio.Future[None]
+
 
 COUNTS = ("batches", "commits", "records", "reconnects", "resent", "parked", "extra")
 
@@ -77,12 +84,12 @@ class Site:
         self._all_links: set[Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
-        self._client_server: asyncio.Server | None = None
+        self.port: Port | None = None
         self._metrics_server: asyncio.Server | None = None
         self.export: Export | None = None
         self._exporting = asyncio.Lock()
         self._part_is_full = asyncio.Event()
-        self.clients: set[ClientLink] = set()
+        self._waiting_for_disk: set[asyncio.Future[None]] = set()
         self.readers: list[Inbox] = []
         self.parked: deque[tuple[SiteId, Message]] = deque()
         self._ticking: asyncio.TimerHandle | None = None
@@ -100,11 +107,12 @@ class Site:
             Placed: lambda effect: self.outbox.placed(effect.number, effect.stamp),
             Safe: lambda effect: self.outbox.safe(effect.number),
             Refuse: self._refuse,
+            Committed: lambda effect: effect.done.done() or effect.done.set_result(None),
             Exported: lambda effect: self.export.sent(*effect) if self.export is not None else None,
         }
         self._records: list[bytes] = []
         self._record_bytes = 0
-        self._pending: list[Effect | Exported] = []
+        self._pending: list[Effect | Exported | Committed] = []
         self._committing = False
         self._disk: ThreadPoolExecutor | None = None
         self.stopping = self.started = False
@@ -138,7 +146,8 @@ class Site:
         except OSError as error:
             raise LocalError(f"{self.me} cannot listen at {host}:{port}: {error.strerror}") from None
         if self.me in self.cluster.clients:
-            await self._listen_to_clients()
+            self.port = Port(self)
+            await self.port.open()
         if self.me in self.cluster.metrics:
             from ordercast.live.metrics import serve
 
@@ -151,13 +160,6 @@ class Site:
         self._spawn(self._beat())
         self.note("site.started", records=self.history.count, delivered=self.delivered)
         self._tick_soon(REST_S)
-
-    async def _listen_to_clients(self) -> None:
-        host, port = self.cluster.address(self.me, "clients")
-        try:
-            self._client_server = await self.loop.create_server(lambda: ClientLink(self), host, port)
-        except OSError as error:
-            raise LocalError(f"{self.me} cannot listen to clients at {host}:{port}: {error.strerror}") from None
 
     async def _export(self) -> None:
         """Write a part now and then."""
@@ -277,11 +279,11 @@ class Site:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for server in (self._server, self._client_server, self._metrics_server):
+        for server in (self._server, self._metrics_server):
             if server is not None:
                 server.close()
-        for client in list(self.clients):
-            client.close()
+        if self.port is not None:
+            self.port.close()
         for link in list(self._all_links):
             link.close()
         if self._ticking is not None:
@@ -292,6 +294,7 @@ class Site:
             except OrdercastError as error:
                 log.error("export.failed site=%s reason=%r", self.me, str(error))
         self.outbox.close(LocalError("the site was stopped"))
+        self._wait_no_longer(LostError("the site was stopped"))
         if self._disk is not None:
             self._disk.shutdown()
         self.history.close()
@@ -390,8 +393,8 @@ class Site:
             now = self.loop.time()
             for link in list(self._all_links):
                 link.beat(now)
-            for client in list(self.clients):
-                client.beat()
+            if self.port is not None:
+                self.port.beat(now)
 
     def _tls(self, *, server: bool) -> ssl.SSLContext | None:
         if self.cluster.security.certs is None:
@@ -447,7 +450,7 @@ class Site:
     def _step(self, event: Event) -> None:
         self.do(self.machine.step(event))
 
-    def do(self, effects: "Sequence[Effect | Exported]") -> None:
+    def do(self, effects: "Sequence[Effect | Exported | Committed]") -> None:
         """Put effects into the pipeline, or do them when nothing has to be written first."""
         if self.failed is not None:
             return
@@ -463,7 +466,7 @@ class Site:
             else:
                 self._pending.append(effect)
 
-    def _apply(self, effect: "Effect | Exported") -> None:
+    def _apply(self, effect: "Effect | Exported | Committed") -> None:
         doing = self._doing.get(type(effect))
         if doing is None:  # a machine that asks for what no site can do: better no site than a wrong one
             raise TypeError(f"no site knows how to do {type(effect).__name__}")
@@ -544,6 +547,7 @@ class Site:
         self.parked.clear()
         log.error("site.failed site=%s reason=%r", self.me, str(error))
         self.outbox.close(error)
+        self._wait_no_longer(error)
         for link in list(self._all_links):
             link.abort()
         for reader in self.readers:
@@ -599,6 +603,24 @@ class Site:
         """Send messages as one batch of their own; returns the number of the first, and the stamps when asked for."""
         return self.outbox.multicast_many(group, bodies, ack)
 
+    async def committed(self) -> None:
+        """Wait until everything sent so far is on this site's disk; at once when it is not durable."""
+        if self.failed is not None:
+            raise self.failed
+        if self._disk is None:
+            return
+        done: asyncio.Future[None] = self.loop.create_future()
+        self._waiting_for_disk.add(done)
+        done.add_done_callback(self._waiting_for_disk.discard)
+        self.do([Committed(done)])
+        self.end_round()
+        await done
+
+    def _wait_no_longer(self, error: OrdercastError) -> None:
+        for done in list(self._waiting_for_disk):
+            if not done.done():
+                done.set_exception(error)
+
     def check_destination(self, groups: tuple[GroupId, ...]) -> None:
         """Raise LocalError when no message may go there."""
         self.deployment.groups.origin(self.me, groups)
@@ -625,7 +647,14 @@ class Site:
             if self.export.full:
                 self._part_is_full.set()
 
-    def inbox(self, groups: list[GroupId] | None = None, *, after: int | None = None) -> Inbox:
+    def inbox(
+        self,
+        groups: list[GroupId] | None = None,
+        *,
+        after: int | None = None,
+        name: str = "",
+        policy: Policy = "block",
+    ) -> Inbox:
         """Open a reader of all groups this site is in, or of some; `after` a position, or from now on."""
         for group in groups or ():
             if group not in self.groups:
@@ -638,7 +667,8 @@ class Site:
             past = self._past(checkpoint, after + 1, self.delivered)
         elif after is not None and after + 1 > self.delivered:
             raise LocalError(f"position {after} was never delivered here; the last one is {self.delivered - 1}")
-        reader = Inbox(frozenset(groups) if groups is not None else None, past, self._drained)
+        drop_above = self.limits.inbox_bytes if policy == "drop" else None
+        reader = Inbox(frozenset(groups) if groups is not None else None, past, self._drained, name, drop_above)
         self.readers.append(reader)
         return reader
 
