@@ -3,7 +3,7 @@
 import hashlib
 import os
 import tomllib
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,9 +11,10 @@ import msgspec
 
 from ordercast.core.machine import Groups
 from ordercast.errors import InputError
+from ordercast.live import rules
 from ordercast.names import ClassRule, GroupId, Level, Planner, SiteId
 from ordercast.planning.plan import Plan, read_plan
-from ordercast.protocols.registry import MACHINES, Deployment, class_rule
+from ordercast.protocols.registry import Deployment, class_rule
 from ordercast.verify.plans import judge
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
@@ -47,10 +48,16 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     certs: str | None = None
     """Folder with ca.pem, and SITE.pem and SITE.key for each site; without it links are plain TCP."""
+    insecure: bool = False
+    """Addresses other than the loopback without TLS: anybody who reaches them can read, and greet as any site."""
     tokens: dict[str, str] = {}
-    """Token to client name; without any, clients need none."""
+    """Token to client name; without any, here, in the file or in the environment, clients need none."""
+    tokens_file: str | None = None
+    """A file with more of them, a client and its token in each line; read when a site starts."""
+    tokens_env: str | None = None
+    """The name of an environment variable with more of them, in the same form."""
     send: dict[str, list[GroupId]] = {}
-    """Client name to the groups it may send to. Without any entry all may; with one, who has none may not."""
+    """Client name to the groups it may send to. Without any rule all may; with one, here or below, the rest may not."""
     receive: dict[str, list[GroupId]] = {}
     """The same for what it may read."""
 
@@ -92,7 +99,7 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             except msgspec.ValidationError as error:
                 raise InputError(f"{field.name}: {error}") from None
             msgspec.structs.force_setattr(self, field.name, value)
-        for problem in _problems(self):
+        for problem in rules.problems(self):
             raise InputError(problem)
 
     @property
@@ -122,59 +129,12 @@ def read_cluster(path: Path) -> Cluster:
     return cluster
 
 
-def _problems(cluster: Cluster) -> Iterator[str]:
-    if not cluster.groups or not cluster.sites:
-        yield "needs [sites] and [groups], each with at least one entry"
-    if cluster.protocol not in MACHINES:
-        yield f"protocol is one of {', '.join(MACHINES)}, not {cluster.protocol!r}"
-    for kind, names in (("site", cluster.sites), ("group", cluster.groups)):
-        yield from (f"{name!r} is no name for a {kind}: {NAMES}" for name in names if not _is_name(name))
-    for group, members in cluster.groups.items():
-        yield from (f"group {group}: {site!r} is not in [sites]" for site in members if site not in cluster.sites)
-        if not members or len(set(members)) < len(members):
-            yield f"group {group}: empty, or a site is named twice"
-    for union in cluster.unions:
-        if len(set(union)) < 2 or not set(union) <= cluster.groups.keys():
-            yield f"unions: {'+'.join(union)!r} must name at least two groups that are in [groups]"
-    yield from _wrong_addresses(cluster)
-    yield from _wrong_rights(cluster)
-    if cluster.limits.body_bytes > 20 * 2**20:
-        yield "limits.body_bytes: at most 20971520"
-
-
-NAMES = "not empty, no + and /, no dot or space first, no space last, nothing that cannot be printed"
-
-
-def _is_name(name: str) -> bool:
-    """Names stand in logs, paths and on the command line, where `a+b` is two groups."""
-    return bool(name) and name == name.strip() and name.isprintable() and name[0] != "." and not {"+", "/"} & set(name)
-
-
-def _wrong_addresses(cluster: Cluster) -> Iterator[str]:
-    tables = {"sites": cluster.sites, "clients": cluster.clients, "metrics": cluster.metrics}
-    for table, addresses in tables.items():
-        for site, address in addresses.items():
-            host, _, port = address.rpartition(":")
-            if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-                yield f"[{table}] {site}: {address!r} is not host:port"
-            if site not in cluster.sites:
-                yield f"[{table}] {site!r} is not in [sites]"
-    seen = list(cluster.sites.values())
-    yield from (f"[sites] {address} is given twice" for address in seen if seen.count(address) > 1)
-    for site in cluster.sites:
-        own = [addresses[site] for addresses in tables.values() if site in addresses]
-        yield from (f"site {site}: {address} is given twice" for address in own if own.count(address) > 1)
-
-
-def _wrong_rights(cluster: Cluster) -> Iterator[str]:
-    names = set(cluster.security.tokens.values()) or {"anyone"}
-    for right in ("send", "receive"):
-        for client, groups in getattr(cluster.security, right).items():
-            if client not in names:
-                yield f"[security] {right}: no token is for client {client!r} (clients: {', '.join(sorted(names))})"
-            yield from (
-                f"[security] {right}: there is no group {group!r}" for group in groups if group not in cluster.groups
-            )
+def private_folder(path: Path) -> None:
+    """Make a folder that only its owner can look into; one that is there stays as it is."""
+    if not path.is_dir():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o700)
 
 
 def deploy(cluster: Cluster) -> Deployment:
@@ -225,7 +185,7 @@ def _plan(cluster: Cluster, members: dict[GroupId, list[SiteId]], rule: ClassRul
     request = Request(chosen, cluster.level, rule, max_load=max_load, budget=budget)
     plan = make_plan(membership, request).plan
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(path.parent)
         new = path.with_suffix(f".{os.getpid()}")
         new.write_bytes(msgspec.json.encode(plan))
         new.replace(path)

@@ -89,6 +89,7 @@ class Node:
             io.RefusedBy: self._refused_by,
             io.Post: self._post,
             io.Withdraw: lambda given: self.outbox.withdraw(given.token),
+            io.Flush: self._flush,
             io.Committed: self.keeper.committed,
             io.Kept: self.keeper.kept,
             io.DiskFailed: lambda given: self.fail(given.error),
@@ -274,6 +275,10 @@ class Node:
             self.outbox.post(post)
         except LocalError as error:
             self.tell(io.Resolve(post.token, error=error))
+
+    def _flush(self, given: io.Flush) -> None:
+        self.outbox.send_open()
+        self.after_commit(io.Resolve(given.token))
 
     def refuse_post(self, groups: tuple[GroupId, ...], ack: AckLevel) -> None:
         """Raise what forbids a message of this site to these groups, before anything changes."""
