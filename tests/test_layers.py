@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "verify": {"names", "errors", "planning", "verify"},
     "core": {"names", "errors", "planning", "core"},
     "protocols": PROTOCOLS,
-    "sim": PROTOCOLS | {"verify", "sim"},
+    "sim": PROTOCOLS | {"verify", "wire", "history", "sim"},
     "wire": {"names", "errors", "core", "protocols", "wire"},
     "history": {"names", "errors", "core", "wire", "history"},
     "client": {"names", "errors", "wire", "client"},
