@@ -25,7 +25,7 @@ from tests.support.members import write_members
 from ordercast.audit.verdict import audit
 from ordercast.names import Planner
 from ordercast.planning.request import Request
-from ordercast.runs.schema import write_table
+from ordercast.runs.writer import write_table
 from ordercast.spark.audit import SparkSource
 from ordercast.spark.plan import plan_tables
 from ordercast.spark.session import Spark, session

@@ -16,7 +16,7 @@ import pytest
 from ordercast.cli.main import app
 from ordercast.live.ports import free_ports
 from ordercast.membership.table import read_membership
-from ordercast.runs.schema import write_table
+from ordercast.runs.writer import write_table
 
 ROOT = Path(__file__).parent.parent
 SPARK = ("ordercast audit out/run --master", "ordercast plan members/", "ordercast experiment")

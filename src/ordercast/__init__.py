@@ -2,14 +2,24 @@
 
 from typing import TYPE_CHECKING, Any
 
-from ordercast.errors import HistoryError, InputError, LocalError, OrdercastError, PeerError, PlanError
+from ordercast.errors import (
+    BugError,
+    DroppedError,
+    HistoryError,
+    InputError,
+    LocalError,
+    LostError,
+    OrdercastError,
+    PeerError,
+    PlanError,
+    UnreachableError,
+)
 from ordercast.names import ClassRule, GroupId, Level, Objective, Planner, SiteId
 
 if TYPE_CHECKING:
-    from ordercast.client.client import Client, LinkLostError, connect
+    from ordercast.client.client import Client, connect
+    from ordercast.client.values import Delivered, Receipt
     from ordercast.live.config import Cluster, read_cluster
-    from ordercast.live.inbox import Delivered
-    from ordercast.live.outbox import Receipt
     from ordercast.live.site import Site
     from ordercast.membership.table import Membership, read_membership
     from ordercast.planning.make import make_plan
@@ -29,12 +39,11 @@ _LATER = {
     "read_plan": "planning.plan",
     "judge": "verify.plans",
     "Client": "client.client",
-    "LinkLostError": "client.client",
     "connect": "client.client",
     "Cluster": "live.config",
     "read_cluster": "live.config",
-    "Delivered": "live.inbox",
-    "Receipt": "live.outbox",
+    "Delivered": "client.values",
+    "Receipt": "client.values",
     "Site": "live.site",
 }
 
@@ -50,16 +59,18 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Budget",
+    "BugError",
     "ClassRule",
     "Client",
     "Cluster",
     "Delivered",
+    "DroppedError",
     "GroupId",
     "HistoryError",
     "InputError",
     "Level",
-    "LinkLostError",
     "LocalError",
+    "LostError",
     "Membership",
     "Objective",
     "OrdercastError",
@@ -71,6 +82,7 @@ __all__ = [
     "Request",
     "Site",
     "SiteId",
+    "UnreachableError",
     "connect",
     "judge",
     "make_plan",

@@ -19,6 +19,7 @@ class Sent:
     source: str
     number: int
     after: int = 0
+    body: int = 0
 
     def key(self) -> tuple[Any, ...]:
         """Return what sends of one id are sorted by."""
@@ -39,6 +40,7 @@ class Delivered:
     order_class: str = ""
     stamp: bytes = b""
     prev: bytes | None = None
+    body: int = 0
 
 
 @dataclass
@@ -54,6 +56,9 @@ class Run:
     has_prev: bool = True
     has_epoch: bool = True
     context: bool = True
+    bodies: bool = True
+    """Whether deliveries carry a hash of their bodies."""
+    sent_bodies: bool = True
     notes: list[str] = field(default_factory=list)
 
     def sites_of(self, groups: frozenset[str]) -> set[str]:
@@ -84,6 +89,7 @@ class Naive:
             "creation": self.creation() == 0,
             "duplicate": self.duplicate() == 0,
             "completeness": self.completeness() == 0,
+            "body": not self.other_bodies() if self.run.bodies else None,
             "fifo": self.fifo(),
             "total": not any(len({a, b}) == 2 for a, b in self.opposite_pairs()),
             "acyclic": self.shortest_cycle() is None,
@@ -152,6 +158,17 @@ class Naive:
         every = {site for sites in self.run.members.values() for site in sites}
         ids = {sent.msg_id for sent in self.run.sends}
         return sum(self.missing(site, msg_id) for site in every for msg_id in ids)
+
+    def other_bodies(self) -> set[tuple[str, str]]:
+        """Return where a body is not the one sent, or not the one of another site when nobody knows what was sent."""
+        found = set()
+        for site, log in self.firsts.items():
+            for row in log:
+                known = {sent.body for sent in self.sent[row.msg_id]} if self.run.sent_bodies else set()
+                others = known or self.told("body")[row.msg_id].values()
+                if any(row.body != body for body in others) and row.body not in known:
+                    found.add((site, row.msg_id))
+        return found
 
     # Order.
 
@@ -358,8 +375,10 @@ class Naive:
                 return self.missing(sites[0], msg_id)
             case "previous":
                 return (sites[0], msg_id) in self.lies()
-            case "two epochs" | "two stamps" | "two classes":
-                what = {"epochs": "epoch", "stamps": "stamp", "classes": "order_class"}[name]
+            case "other body":
+                return (sites[0], msg_id) in self.other_bodies()
+            case "two epochs" | "two stamps" | "two classes" | "two bodies":
+                what = {"epochs": "epoch", "stamps": "stamp", "classes": "order_class", "body": "body"}[name]
                 told = self.told(what)[msg_id]
                 return bool(told[sites[0]] != told[sites[1]])
         raise AssertionError(f"{name}: what is {kind!r}?")

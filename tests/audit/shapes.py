@@ -20,6 +20,7 @@ def make_run(seed: int) -> Run:
     run.level = chance.choice(["fifo", "total", "total", "acyclic", "acyclic", "acyclic", "causal"])
     run.stamped, run.has_epoch = chance.random() < 0.75, chance.random() < 0.8
     run.has_prev, run.context = chance.random() < 0.8, run.level == "causal" or chance.random() < 0.5
+    run.bodies, run.sent_bodies = chance.random() < 0.8, chance.random() < 0.8
     logs = _execution(chance, run)
     run.sends = _after(chance, run, logs)
     for _ in range(chance.choice([0, 0, 1, 1, 1, 2, 3])):
@@ -61,7 +62,8 @@ def _sends(chance: random.Random, members: dict[str, list[str]]) -> list[Sent]:
         groups = frozenset(chance.sample(sorted(members), min(many, len(members))))
         source = chance.choice(sources)
         numbers[source] += chance.choice([1, 1, 1, 3])
-        sends.append(Sent(f"{source}:{numbers[source]}", groups, source, numbers[source]))
+        body = chance.choice([7, -(2**63), chance.getrandbits(60)])
+        sends.append(Sent(f"{source}:{numbers[source]}", groups, source, numbers[source], body=body))
     return sends
 
 
@@ -109,8 +111,17 @@ def _execution(chance: random.Random, run: Run) -> Logs:
                 order.append(chance.choice([queue for queue in queues if queue]).pop(0))
         logs[site] = [
             Delivered(
-                site, 0, s.msg_id, s.groups, s.source, s.number, epoch[s.msg_id], label[s.groups], stamp[s.msg_id]
-            )
+                site,
+                0,
+                s.msg_id,
+                s.groups,
+                s.source,
+                s.number,
+                epoch[s.msg_id],
+                label[s.groups],
+                stamp[s.msg_id],
+                body=s.body,
+            )  # fmt: skip
             for s in order
         ]
     return {site: log for site, log in logs.items() if log or chance.random() < 0.5}
@@ -349,6 +360,20 @@ def stamp(chance: random.Random, run: Run, logs: Logs) -> bool:
     return True
 
 
+def other_body(chance: random.Random, run: Run, logs: Logs) -> bool:
+    """A message has another body at one site, or at all; or bodies of two messages change places."""
+    log = _some(chance, logs)
+    if log is None:
+        return False
+    row, other = chance.choice(log), chance.choice(log)
+    made = {row.msg_id: chance.getrandbits(60)}
+    if chance.random() < 0.3:
+        made = {row.msg_id: other.body, other.msg_id: row.body}
+    for own in [log] if chance.random() < 0.6 else logs.values():
+        own[:] = [replace(r, body=made.get(r.msg_id, r.body)) for r in own]
+    return True
+
+
 def relabel(chance: random.Random, run: Run, logs: Logs) -> bool:
     """A class has another name in one row, or for one destination."""
     log = _some(chance, logs)
@@ -373,7 +398,8 @@ def late_after(chance: random.Random, run: Run, logs: Logs) -> bool:
 
 FAULTS: list[Callable[[random.Random, Run, Logs], bool]] = [
     swap, swap, turn, lose, lose, lose_and_forge, cut, double, ghost, ghost_twice, stranger, strange_pair, mislabel,
-    disguise, unsend, send_twice, one_id_for_two, epoch, stamp, relabel, late_after,
+    disguise, unsend, send_twice, one_id_for_two, epoch, stamp, other_body, other_body,
+    relabel, late_after,
 ]  # fmt: skip
 
 

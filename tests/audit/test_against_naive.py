@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from ordercast.audit import local, tables
+from ordercast.audit import local
 from ordercast.audit.local import LocalSource
 from ordercast.audit.verdict import NEEDED, Verdict, audit
+from ordercast.runs import reader
 from ordercast.spark.audit import SparkSource
 from ordercast.spark.session import Spark
 from tests.audit.naive import Naive, Run
@@ -31,12 +32,12 @@ def differences(run: Run, said: Verdict) -> list[str]:
             found.append(f"{name}: {finding.ok}, but it is {truth[name]}: {finding.example}")
         if finding.ok is False and truth[name] is False:
             assert finding.example is not None
-            if not naive.is_real(name, finding.example):
+            if not naive.is_real(name, finding.example.as_json()):
                 found.append(f"{name}: not real: {finding.example}")
     for name in EXACT_COUNTS:
         if said.properties[name].violations != getattr(naive, name)():
             found.append(f"{name}: counted {said.properties[name].violations}, not {getattr(naive, name)()}")
-    holds = all(truth[n] or (truth[n] is None and n in ("classes", "stamps")) for n in NEEDED[run.level])
+    holds = all(truth[n] or (truth[n] is None and n in ("classes", "stamps", "body")) for n in NEEDED[run.level])
     if said.ok != holds:
         found.append(f"ok: {said.ok}, but it is {holds}")
     return found
@@ -49,7 +50,7 @@ def judged(source: Any, run: Run) -> Verdict:
 def _fold_by(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fold every row group by itself and merge, or whole files."""
     monkeypatch.setattr(local, "SHARE_ROWS", rows)
-    monkeypatch.setattr(tables, "PIECE_ROWS", rows)
+    monkeypatch.setattr(reader, "PIECE_ROWS", rows)
 
 
 @pytest.mark.slow
@@ -85,4 +86,6 @@ def test_the_runs_show_every_verdict() -> None:
     for name in verdicts[0]:
         assert {True, False} <= {verdict[name] for verdict in verdicts}, name
     assert set(NEEDED) == {run.level for run in runs}
-    assert {run.running for run in runs} == {run.stamped for run in runs} == {True, False}
+    assert (
+        {run.running for run in runs} == {run.stamped for run in runs} == {run.bodies for run in runs} == {True, False}
+    )

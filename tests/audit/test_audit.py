@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from ordercast.audit import fold, kernels, plain, tables
+from ordercast.audit import columns as arrow
+from ordercast.audit import fold, kernels, plain
 from ordercast.audit.local import LocalSource
 from ordercast.audit.verdict import Verdict, audit
 from ordercast.cli.main import run
@@ -213,7 +214,7 @@ def test_compiled_and_plain_loops_fold_alike(
     folds = []
     for loops in (plain, kernels):
         monkeypatch.setattr(fold, "_loops", lambda rows, loops=loops: loops)
-        monkeypatch.setattr(tables, "plainly", lambda rows, loops=loops: loops is plain)
+        monkeypatch.setattr(arrow, "plainly", lambda rows, loops=loops: loops is plain)
         monkeypatch.setattr(fold, "plainly", lambda rows, loops=loops: loops is plain)
         folds.append(sorted(map(str, source.fold()[0].to_pylist())))
 
@@ -239,7 +240,7 @@ def test_loops_are_chosen_by_the_whole_log(logs: Logs, tmp_path: Path) -> None:
     import subprocess
 
     logs.write(tmp_path, parts=3)
-    asked = "from ordercast.audit import tables; tables.PLAIN_ROWS = 50_000; from ordercast.cli.main import run"
+    asked = "from ordercast.audit import columns; columns.PLAIN_ROWS = 50_000; from ordercast.cli.main import run"
     look = f"import sys; run(['audit', {str(tmp_path)!r}, '--local']); print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", f"{asked}; {look}"], capture_output=True, text=True, check=True)
 

@@ -13,7 +13,9 @@ from ordercast.audit.rows import Source
 from ordercast.audit.verdict import Verdict, audit
 from ordercast.spark.audit import SparkSource
 from ordercast.spark.session import Spark
-from ordercast.verify.deliveries import JUDGES, Record, Sent
+from ordercast.verify.deliveries import JUDGES
+from ordercast.verify.findings import Sent
+from ordercast.verify.record import Record
 from tests.support.logs import FAULTS, TWINS, Logs, make_logs
 
 MILLION = 1_000_000
@@ -71,7 +73,7 @@ def test_a_planted_fault_is_found_and_named(fault: str, million: Logs, tmp_path:
         example = verdicts[0].properties[name].example
         assert example is not None
         if not (name == "stamps" and fault.startswith("forged")):  # a neighbour's stamp: no judge of few can say
-            assert is_real(tmp_path, name, example), example
+            assert is_real(tmp_path, name, example.as_json()), example
 
 
 @pytest.mark.parametrize("fault", sorted(set(FAULTS) - set(ON_SPARK)))

@@ -7,9 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ordercast.audit import kernels, plain, tables
+from ordercast.audit import columns as arrow
+from ordercast.audit import kernels, plain
 from ordercast.audit.fold import fold_deliveries
 from ordercast.audit.merge import merge
+from ordercast.runs import reader, schema
 
 KEY = kernels.fresh_key()
 
@@ -23,7 +25,7 @@ def texts() -> list[bytes]:
 
 
 def test_strings_compare_as_bytes_do(texts: list[bytes]) -> None:
-    strings = tables.laid_out(pa.array(texts, pa.binary()))
+    strings = arrow.laid_out(pa.array(texts, pa.binary()))
     for i, one in enumerate(texts):
         for j, other in enumerate(texts):
             assert kernels.compare(strings, i, strings, j) == (one > other) - (one < other), (one, other)
@@ -32,7 +34,7 @@ def test_strings_compare_as_bytes_do(texts: list[bytes]) -> None:
 def test_arrays_compare_strings_as_bytes_do(texts: list[bytes]) -> None:
     """All pairs at once, long ones among them, at any place in memory."""
     texts = [*texts, b"a" * 600, b"a" * 600 + b"b", b"a" * 599 + b"b", b"a" * 600]
-    strings = tables.laid_out(pa.array([b"x", *texts], pa.binary()).slice(1))
+    strings = arrow.laid_out(pa.array([b"x", *texts], pa.binary()).slice(1))
     a, b = (at.ravel() for at in np.indices((len(texts), len(texts))))
     found = plain.compare(strings, a, strings, b)
 
@@ -54,7 +56,9 @@ def piece(first: int, numbers: list[int], stamps: list[int], epochs: list[int] |
         "order_class": ["g"] * many,
         "stamp": pa.array(given, pa.binary()),
     }
-    return tables.tidy(pa.table(columns), {**tables.DELIVERIES, **{n: tables.OPTIONAL[n] for n in list(columns)[6:]}})
+    return reader.tidy(
+        pa.table(columns), {**schema.DELIVERIES, **{n: schema.DELIVERIES_OPTIONAL[n] for n in list(columns)[6:]}}
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ordercast.audit import kernels, plain, tables
+from ordercast.audit import columns as arrow
+from ordercast.audit import kernels, plain
 from ordercast.audit.kernels import Key, fresh_key
 
 MANY = 200_000
@@ -35,7 +36,7 @@ FAMILIES = {
 def test_structured_names_do_not_collide(family: str, key: Key) -> None:
     """By chance a pair among 200,000 names meets once in 900 million tries."""
     names = FAMILIES[family]
-    found = tables.hashes_of(names, key)
+    found = arrow.hashes_of(names, key)
 
     assert len(names) == len(set(names)) == len(np.unique(found))
 
@@ -55,7 +56,7 @@ def test_every_bit_of_a_name_changes_half_of_the_hash(key: Key) -> None:
 
 
 def _hashes(names: np.ndarray, key: Key) -> np.ndarray:
-    return plain.hash_bytes(tables.laid_out(pa.array([row.tobytes() for row in names], pa.binary())), key)
+    return plain.hash_bytes(arrow.laid_out(pa.array([row.tobytes() for row in names], pa.binary())), key)
 
 
 @pytest.mark.slow
@@ -64,7 +65,7 @@ def test_arrays_and_compiled_loops_hash_alike() -> None:
     chance = np.random.default_rng(4)
     sizes = [*range(40), 255, 504, 511, 512, 513, 5000]
     texts = [chance.integers(256, size=size, dtype=np.uint8).tobytes() for size in sizes * 2]
-    strings = tables.laid_out(pa.array(texts, pa.binary()).slice(3))
+    strings = arrow.laid_out(pa.array(texts, pa.binary()).slice(3))
     for key in (FIXED, fresh_key(), fresh_key(bits=2)):
         found = plain.hash_bytes(strings, key)
         assert found.tolist() == kernels.hash_bytes(strings, key).tolist()
@@ -73,7 +74,7 @@ def test_arrays_and_compiled_loops_hash_alike() -> None:
 
 def test_keys_differ_and_so_do_the_hashes() -> None:
     """Nobody can craft names that collide without the key; two runs have two keys."""
-    one, other = (tables.hashes_of(["a", "b", "site-1:1"], fresh_key()) for _ in range(2))
+    one, other = (arrow.hashes_of(["a", "b", "site-1:1"], fresh_key()) for _ in range(2))
 
     assert not set(one.tolist()) & set(other.tolist())
-    assert len(set(tables.hashes_of([str(n) for n in range(100)], fresh_key(bits=2)).tolist())) <= 4
+    assert len(set(arrow.hashes_of([str(n) for n in range(100)], fresh_key(bits=2)).tolist())) <= 4

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ordercast.audit import tables
 from ordercast.audit.local import LocalSource
 from ordercast.audit.verdict import audit
 from ordercast.cli.main import run
 from ordercast.errors import InputError
+from ordercast.runs import reader
 from tests.support.logs import FAULTS, TWINS, Logs, make_logs
 
 TEXTS = ("site", "msg_id", "group", "source", "order_class")
@@ -81,7 +81,7 @@ def test_numbers_beyond_64_bits_are_refused(name: str, folder: Path, capsys: pyt
 
 def test_rows_are_counted_from_the_beginning_of_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large file is read in pieces; a row is named as whoever opens the file would count it."""
-    monkeypatch.setattr(tables, "PIECE_ROWS", 10)
+    monkeypatch.setattr(reader, "PIECE_ROWS", 10)
     path = sorted((folder / "deliveries").glob("*"))[0]
     table = pq.read_table(path)
     values = table.column("source").to_pylist()
@@ -299,6 +299,6 @@ def test_a_group_with_a_plus_is_refused(name: str, folder: Path, capsys: pytest.
 def test_many_small_files_share_folds() -> None:
     from ordercast.audit.local import _shares
 
-    pieces = [tables.Piece(str(index), 0, 1, 30_000) for index in range(10)]
+    pieces = [reader.Piece(str(index), 0, 1, 30_000) for index in range(10)]
 
     assert [len(share) for share in _shares(pieces)] == [4, 4, 2]

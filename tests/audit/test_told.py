@@ -9,13 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ordercast.audit import kernels, local, look, order, plain, tables
+from ordercast.audit import columns as arrow
+from ordercast.audit import kernels, local, look, order, plain
 from ordercast.audit.fold import fold_deliveries
 from ordercast.audit.local import LocalSource
 from ordercast.audit.merge import merge
 from ordercast.audit.verdict import Verdict, audit
 from ordercast.cli.main import run as command
 from ordercast.errors import InputError
+from ordercast.runs import reader, schema
 from tests.audit.naive import Delivered, Naive, Run, Sent
 from tests.audit.test_against_naive import differences
 from tests.audit.written import write
@@ -48,7 +50,7 @@ def judged(run: Run, folder: Path) -> Verdict:
         write(run, folder / str(seed), seed)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(local, "SHARE_ROWS", 1)
-            patch.setattr(tables, "PIECE_ROWS", 1)
+            patch.setattr(reader, "PIECE_ROWS", 1)
             again = audit(LocalSource(str(folder / str(seed))), run.level, running=run.running)
         assert verdict.as_json() == again.as_json()
     return verdict
@@ -136,7 +138,7 @@ def test_a_doubled_send_does_not_hide_a_doubled_delivery(tmp_path: Path) -> None
 
     assert broken(verdict) == {"creation", "duplicate"}
     assert verdict.properties["creation"].example is not None
-    assert "x:2 is the id of two messages" in verdict.properties["creation"].example["says"]
+    assert "x:2 is the id of two messages" in verdict.properties["creation"].says
 
 
 def test_a_ghost_twice_does_not_pass_for_two_messages(tmp_path: Path) -> None:
@@ -205,7 +207,7 @@ def test_a_circle_of_causes_has_an_example(tmp_path: Path) -> None:
 
     assert broken(verdict) == {"causal"}
     assert verdict.properties["causal"].example is not None
-    assert verdict.properties["causal"].example["says"].startswith("messages cause each other in a circle: p delivers")
+    assert verdict.properties["causal"].says.startswith("messages cause each other in a circle: p delivers")
 
 
 def test_causal_rows_are_found_whatever_ids_look_like(tmp_path: Path) -> None:
@@ -220,7 +222,10 @@ def test_causal_rows_are_found_whatever_ids_look_like(tmp_path: Path) -> None:
     example = judged(run, tmp_path).properties["causal"].example
 
     assert example is not None
-    assert [(row["site"], row["msg_id"]) for row in example["deliveries"]] == [("q", "p"), ("q", "a before, b")]
+    assert [(row["site"], row["msg_id"]) for row in example.as_json()["deliveries"]] == [
+        ("q", "p"),
+        ("q", "a before, b"),
+    ]
 
 
 def test_under_traffic_a_send_may_come_later(tmp_path: Path) -> None:
@@ -241,7 +246,7 @@ def test_what_was_sent_to_another_group_is_not_called_unsent(tmp_path: Path) -> 
     finding = judged(run, tmp_path).properties["creation"]
 
     assert finding.example is not None
-    assert "q delivers x:1 to b as number 1 of x, but it was sent to a as number 1 of x" == finding.example["says"]
+    assert "q delivers x:1 to b as number 1 of x, but it was sent to a as number 1 of x" == finding.says
 
 
 def test_a_message_has_one_epoch(tmp_path: Path) -> None:
@@ -250,7 +255,7 @@ def test_a_message_has_one_epoch(tmp_path: Path) -> None:
     finding = judged(run, tmp_path).properties["epochs"]
 
     assert finding.example is not None
-    assert finding.example["says"] == "x:1 is of epoch 0 at p and of epoch 2 at q"
+    assert finding.says == "x:1 is of epoch 0 at p and of epoch 2 at q"
 
 
 @pytest.mark.slow
@@ -308,10 +313,10 @@ def test_a_ring_of_very_many_is_shown_whole(tmp_path: Path) -> None:
 
     assert verdict.properties["total"].ok
     assert example is not None
-    steps = example["steps"]
+    steps = example.facts["steps"]
     assert len(steps) == 2_000
     assert all(a["then"] == b["first"] for a, b in zip(steps, [*steps[1:], steps[0]], strict=True))
-    assert example["says"].startswith("a ring of 2,000 messages, each before the next and the last before the first")
+    assert example.says.startswith("a ring of 2,000 messages, each before the next and the last before the first")
 
 
 @pytest.mark.slow
@@ -331,7 +336,7 @@ def test_two_of_very_many_sites_on_cycles_disagree(tmp_path: Path) -> None:
     for name in ("total", "acyclic"):
         example = verdict.properties[name].example
         assert example is not None
-        assert [(s["site"], s["first"], s["then"]) for s in example["steps"]] == [
+        assert [(s["site"], s["first"], s["then"]) for s in example.facts["steps"]] == [
             ("s0298", "y:1", "y2:1"),
             ("s0299", "y2:1", "y:1"),
         ]
@@ -365,7 +370,7 @@ def test_the_shortest_cycle_is_shown(tmp_path: Path) -> None:
     example = judged(run, tmp_path).properties["acyclic"].example
 
     assert example is not None
-    assert len(example["steps"]) == 3
+    assert len(example.facts["steps"]) == 3
 
 
 def test_past_what_can_be_looked_at_nothing_is_called_fine(
@@ -389,15 +394,16 @@ def test_past_what_can_be_looked_at_nothing_is_called_fine(
 
 
 def test_a_null_previous_stamp_is_judged_alike_in_one_piece_and_in_two() -> None:
-    columns = {**tables.DELIVERIES, **tables.OPTIONAL}
     rows = {
         "site": ["p"] * 4, "position": [0, 1, 2, 3], "msg_id": list("wxyz"), "group": ["a"] * 4, "source": ["c"] * 4,
         "source_seq": [1, 2, 3, 4], "epoch": [0] * 4, "order_class": ["a"] * 4,
         "stamp": [b"1", b"2", b"3", b"4"], "prev_stamp": [None, b"1", None, b"3"],
     }  # fmt: skip
-    table = tables.tidy(pa.table(rows), columns)
+    every = {**schema.DELIVERIES, **schema.DELIVERIES_OPTIONAL}
+    columns = {name: every[name] for name in rows}
+    table = reader.tidy(pa.table(rows), columns)
     key = kernels.fresh_key()
-    pieces = [fold_deliveries(tables.tidy(table.slice(at, 2), columns), key) for at in (0, 2)]
+    pieces = [fold_deliveries(reader.tidy(table.slice(at, 2), columns), key) for at in (0, 2)]
 
     assert merge(fold_deliveries(table, key)).stamps == merge(pa.concat_tables(pieces)).stamps == {"p"}
 
@@ -406,12 +412,12 @@ def test_loops_are_chosen_by_the_whole_log(tmp_path: Path, monkeypatch: pytest.M
     """Every piece is small; all of them together are worth the compiler."""
     pytest.importorskip("numba")
     write(ring(10), tmp_path, seed=3)
-    monkeypatch.setattr(tables, "PLAIN_ROWS", 10)
+    monkeypatch.setattr(arrow, "PLAIN_ROWS", 10)
     monkeypatch.delitem(sys.modules, "numba")
-    assert tables.plainly(5)
+    assert arrow.plainly(5)
     LocalSource(str(tmp_path))
 
-    assert not tables.plainly(5)
+    assert not arrow.plainly(5)
 
 
 def test_an_example_is_facts_beside_the_sentence(tmp_path: Path) -> None:

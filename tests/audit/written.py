@@ -25,6 +25,8 @@ def write(run: Run, folder: Path, seed: int) -> None:
     }
     if run.context:
         sends["after"] = [s.after for s in run.sends]
+    if run.sent_bodies:
+        sends["body_hash"] = [s.body for s in run.sends]
     _parts(chance, folder / "sends", sends, [len(run.sends)], lists)
     rows = list(run.deliveries)
     if chance.random() < 0.3:
@@ -44,6 +46,8 @@ def write(run: Run, folder: Path, seed: int) -> None:
         columns |= {"order_class": [r.order_class for r in rows], "stamp": [r.stamp for r in rows]}
         if run.has_prev:
             columns["prev_stamp"] = [r.prev for r in rows]
+    if run.bodies:
+        columns["body_hash"] = [r.body for r in rows]
     _parts(chance, folder / "deliveries", columns, [*cuts, len(rows)], lists)
 
 
@@ -62,7 +66,7 @@ def _parts(chance: random.Random, folder: Path, columns: dict[str, Any], ends: l
 
 
 def _table(folder: Path, name: str, columns: dict[str, Any], *, lists: bool = False, row_group: int = 100) -> None:
-    kinds: dict[str, Any] = dict.fromkeys(("position", "source_seq", "epoch", "after"), pa.int64())
+    kinds: dict[str, Any] = dict.fromkeys(("position", "source_seq", "epoch", "after", "body_hash"), pa.int64())
     kinds |= {"stamp": pa.binary(), "prev_stamp": pa.binary()}
     if lists:
         kinds["group"] = pa.list_(pa.string())

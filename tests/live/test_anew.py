@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from ordercast.client.values import Lot
 from ordercast.errors import LocalError
-from ordercast.live.inbox import Lot
 from ordercast.live.site import Site
 from ordercast.protocols.registry import MACHINES
 from ordercast.verify.rings import tangled

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from ordercast.cli import talk
-from ordercast.client import client as module
+from ordercast.client import connection as module
 from ordercast.client import sync
-from ordercast.client.client import Client, LinkLostError, connect
-from ordercast.errors import LocalError, OrdercastError
+from ordercast.client.client import Client, connect
+from ordercast.errors import LocalError, LostError, UnreachableError
 from ordercast.live.config import Limits, Security
 from ordercast.live.site import Site
 from tests.live.test_site import Running, cluster, ports, quiet, run
@@ -126,7 +126,7 @@ def test_async_with_never_ends_in_silence_with_messages_that_were_not_taken(tmp_
                     await client.multicast("z", b"x")
                     raise KeyError("the body")
             assert isinstance(chained.value.__context__, KeyError)
-            with pytest.raises(LinkLostError, match="1 message was not taken"):
+            with pytest.raises(LostError, match="1 message was not taken"):
                 async with connect(config.clients["p"]) as client:
                     await client.multicast("a", b"x")
                     for link in sites["p"].clients:
@@ -157,7 +157,7 @@ def test_a_site_that_says_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
     async def work() -> None:
         with socket.create_server(("127.0.0.1", 0)) as mute:
             address = f"127.0.0.1:{mute.getsockname()[1]}"
-            with pytest.raises(LinkLostError, match=f"{address} does not answer"):
+            with pytest.raises(UnreachableError, match=f"{address} does not answer"):
                 await Client(address, timeout=0.2).__aenter__()
 
     run(work())
@@ -175,7 +175,7 @@ def test_a_reader_of_a_site_that_stops_answering_is_told(tmp_path: Path, monkeyp
                 await asyncio.wait_for(anext(aiter(client)), 3.5)
             for link in sites["p"].clients:
                 link.beat = lambda: None  # type: ignore[method-assign]
-            with pytest.raises(LinkLostError, match="has said nothing for"):
+            with pytest.raises(LostError, match="has said nothing for"):
                 await anext(aiter(client))
 
     run(work())
@@ -251,7 +251,7 @@ def test_an_address_that_is_none_is_one_clear_line(address: str) -> None:
 def test_nobody_there_is_one_clear_line() -> None:
     async def work() -> None:
         (address,) = ports(1)
-        with pytest.raises(OrdercastError, match="nobody answers at"):
+        with pytest.raises(UnreachableError, match="nobody answers at"):
             await Client(address).__aenter__()
 
     run(work())

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from ordercast.client.values import Lot
 from ordercast.core.machine import Groups
-from ordercast.live.inbox import Lot
 from ordercast.wire import batch
 from tests.support.promises import Book, body_of
 

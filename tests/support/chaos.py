@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from ordercast.client.client import Client, connect
+from ordercast.client.values import AckLevel
 from ordercast.errors import LocalError, OrdercastError
 from ordercast.live.config import Cluster, deploy, read_cluster
-from ordercast.live.outbox import AckLevel
 from ordercast.live.ports import free_ports
 from ordercast.names import GroupId, SiteId
 from ordercast.sim.workload import unions

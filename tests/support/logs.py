@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from ordercast.membership.table import Membership
 from ordercast.names import ClassRule, GroupId, SiteId
 from ordercast.planning.classes import classes
-from ordercast.runs.schema import write_table
+from ordercast.runs.writer import write_table
 
 Rows = dict[str, NDArray[Any]]
-"""One site's log: message (its place in the serial order), msg_id, group, source, source_seq, epoch, stamp, class."""
+"""One site's log: message (its place in the serial order), msg_id, group, source, source_seq, epoch, stamp, class, body_hash."""
 
 RING = {"ring-a": ["p", "q"], "ring-b": ["q", "r"], "ring-c": ["r", "p"]}
 OVERLAPPING = {f"g{index}": [f"s{(index * 3 + step) % 12:02d}" for step in range(6)] for index in range(8)} | RING
@@ -30,6 +30,8 @@ class Logs:
     sends: Rows
     sites: dict[SiteId, Rows] = field(default_factory=dict)
     stamped: bool = True
+    bodies: bool = True
+    """Whether both tables carry a hash of the bodies."""
 
     def write(self, folder: Path, parts: int = 1) -> None:
         """Write the run directory; each site's log in so many files."""
@@ -40,6 +42,8 @@ class Logs:
         sends = {name: pa.array(self.sends[name]).cast(text) for name in ("msg_id", "group", "source")}
         sends["source_seq"] = pa.array(self.sends["source_seq"])
         sends["sent_at"] = pa.array(np.arange(len(self.sends["msg_id"])) * 1e-4)
+        if self.bodies:
+            sends["body_hash"] = pa.array(self.sends["body_hash"])
         _write(folder / "sends" / "part-0.parquet", pa.table(sends))
         for site, rows in self.sites.items():
             table = self._table(site, rows)
@@ -58,6 +62,8 @@ class Logs:
             columns["order_class"] = pa.array(rows["order_class"]).cast(pa.string())
             columns["stamp"] = pa.array(rows["stamp"], pa.binary())
             columns["prev_stamp"] = pa.array(previous(rows) if "prev_stamp" not in rows else rows["prev_stamp"])
+        if self.bodies:
+            columns["body_hash"] = rows["body_hash"]
         return pa.table(columns)
 
 
@@ -105,6 +111,7 @@ def make_logs(
         "epoch": epoch,
         "stamp": stamp,
         "order_class": order_class,
+        "body_hash": random.integers(-(2**63), 2**63, size=messages),
     }
     logs = Logs(members, every)
     for site in sorted({site for sites in members.values() for site in sites}):
@@ -244,6 +251,15 @@ def cross_epoch_inversion(logs: Logs) -> set[str]:
     return {"epochs", "total", "acyclic", "stamps"}
 
 
+def other_body(logs: Logs) -> set[str]:
+    """Issue 12: a site that lost its disk delivers other bodies under the ids of old messages."""
+    rows = logs.sites["s08"]
+    hashes = rows["body_hash"].copy()
+    hashes[2000] ^= 1
+    rows["body_hash"] = hashes
+    return {"body"}
+
+
 def class_too_fine(logs: Logs) -> set[str]:
     """Two groups that the level wants together are called two classes."""
     for rows in logs.sites.values():
@@ -262,7 +278,8 @@ FAULTS: dict[str, Callable[[Logs], set[str]]] = {
     fault.__name__: fault
     for fault in (
         swap_at_one_site, swap_inside_a_metagroup, loss, duplicate_hiding_a_loss, delivery_to_a_stranger, fifo_break,
-        forged_stamp, forged_previous_stamp, cycle_of_three, cross_epoch_inversion, class_too_fine, missing_tail,
+        forged_stamp, forged_previous_stamp, cycle_of_three, cross_epoch_inversion, other_body,
+        class_too_fine, missing_tail,
     )
 }  # fmt: skip
 TWINS = OVERLAPPING | {"twins": ["twin-1", "twin-2"], "g7": [*OVERLAPPING["g7"], "twin-1", "twin-2"]}

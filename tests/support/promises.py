@@ -18,10 +18,12 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
+from ordercast.client.values import Lot
 from ordercast.core.machine import Groups
-from ordercast.live.inbox import Lot
 from ordercast.names import GroupId, SiteId
-from ordercast.verify.deliveries import JUDGES, Record, Sent
+from ordercast.verify.deliveries import JUDGES
+from ordercast.verify.findings import Sent
+from ordercast.verify.record import Record
 
 Life = tuple[SiteId, int]
 """A site, and how often it was started before."""

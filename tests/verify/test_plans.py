@@ -162,7 +162,7 @@ def test_what_is_broken_is_named(
     found = judge(by_hand(TREE | change)).findings[name]
 
     assert not found.ok
-    assert example in found.example
+    assert example in found.says
 
 
 def test_a_plan_for_another_membership_is_refused() -> None:
@@ -251,8 +251,8 @@ def test_what_no_forest_is_cannot_run() -> None:
     circle = {"A": ("a", "ab", [("a", "b")]), "B": ("b", "ab", [("b", "a")])}
 
     assert judge(by_hand(TREE)).findings["forest"].ok
-    assert "two parents" in judge(by_hand(two_parents)).findings["forest"].example
-    assert "above itself" in judge(by_hand(circle)).findings["forest"].example
+    assert "two parents" in judge(by_hand(two_parents)).findings["forest"].says
+    assert "above itself" in judge(by_hand(circle)).findings["forest"].says
     assert "forest" == judge(by_hand(two_parents)).broken
 
 

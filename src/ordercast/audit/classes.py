@@ -6,35 +6,34 @@ a group here, and the rules for groups (docs/classes.md) say what must be in one
 
 from collections.abc import Iterable, Mapping
 
-from ordercast.audit.destinations import Destination, Members, shown
 from ordercast.audit.merge import Merged
-from ordercast.audit.rows import Finding, Source
+from ordercast.audit.rows import Source
 from ordercast.membership.table import Membership
 from ordercast.names import ClassRule, Level, SiteId
+from ordercast.runs.destinations import Destination, Members, shown
+from ordercast.verify import findings
+from ordercast.verify.findings import Answer
 
 Sites = Mapping[Destination, Iterable[SiteId]]
 
 
-def judge_classes(source: Source, merged: Merged, level: str, found: Finding) -> None:
+def judge_classes(source: Source, merged: Merged, level: str, found: Answer) -> None:
     """Every destination has one class, and the classes suit the level."""
-    if not source.stamped:
+    if not source.run.stamped:
         found.ok = None
         return
     for group, names in sorted(merged.classes.items()):
         if len(names) > 1:
-            says = f"messages of group {shown(group)} are in classes {' and '.join(sorted(names))}"
-            found.add(says, "two classes of a group", groups=[shown(group)], classes=sorted(names))
+            found.add(findings.several_classes(shown(group), sorted(names)))
     if level == "fifo":
         found.ok = found.ok and None
         return
-    members = Members(source.members)
+    members = Members(source.run.members)
     sites = {group: members.of(group) for group in merged.classes}
     order = Level.TOTAL if level == "total" else Level.ACYCLIC
     for one, other in _apart(sites, merged.classes, ClassRule.for_level(order)):
         first, second = (min(merged.classes[group]) for group in (one, other))
-        says = f"groups {shown(one)} and {shown(other)} must be ordered together for level {order}, but are in classes"
-        groups = [shown(one), shown(other)]
-        found.add(f"{says} {first} and {second}", "apart", groups=groups, classes=[first, second])
+        found.add(findings.apart((shown(one), shown(other)), (first, second), order))
 
 
 def stamps_prove(merged: Merged, rule: ClassRule) -> bool:

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from ordercast.audit import kernels, plain
-from ordercast.audit.destinations import groups_of
+from ordercast.audit.columns import codes, hashes, hashes_of, laid_out, plainly
 from ordercast.audit.kernels import MIX_1, MIX_2, Hashes, Ints, Key, Longs
-from ordercast.audit.tables import codes, hashes, hashes_of, laid_out, plainly
+from ordercast.runs.destinations import groups_of
 
 # One schema for all kinds of rows, because that is how they leave an executor. `kind`: set (site, destination, source),
 # stream (site, single group, source), site, run (site, class), class (destination, class), send (destination, source).
@@ -87,8 +87,17 @@ def _headers(group_names: list[str], of_pair: Ints, source_names: list[str], sou
     return hashes_of(group_names, key)[of_pair] * MIX_1 ^ hashes_of(source_names, key)[source_of_pair]
 
 
-def fold_sends(table: Any, key: Key) -> Any:
-    """Fold what was sent: count, sums and the highest number per (destination, source)."""
+def _bodies(table: Any) -> Hashes:
+    """Return a number per row that depends on its body alone."""
+    found: Hashes = table.column("body_hash").to_numpy().view(np.uint64) * MIX_1
+    return found
+
+
+def fold_sends(table: Any, key: Key, *, bodies: bool = False) -> Any:
+    """Fold what was sent: count, sums and the highest number per (destination, source); with `bodies`, of bodies too.
+
+    A sum of bodies is no sum of its own: the body is mixed into the message, so that equal sums mean equal bodies.
+    """
     if not len(table):
         return FOLDED.empty_table()
     group, groups = codes(table, "group")
@@ -98,17 +107,18 @@ def fold_sends(table: Any, key: Key) -> Any:
     rows = np.arange(len(table))
     header = _headers(groups, of_group, sources, of_source, key)
     empty = np.empty(0, np.uint64)
-    n, x1, x2, *_ = _loops(len(table)).fold_sets(
-        rows, pair, len(of_group), header, hashes(table.column("msg_id"), key), seq, seq, empty
-    )
+    message = hashes(table.column("msg_id"), key)
+    if bodies:
+        message ^= _bodies(table)
+    n, x1, x2, *_ = _loops(len(table)).fold_sets(rows, pair, len(of_group), header, message, seq, seq, empty)
     by_pair = np.argsort(pair, kind="stable")
     highest = np.maximum.reduceat(seq[by_pair], np.concatenate([[0], np.cumsum(n)[:-1]]))
     names = {"group": [groups[g] for g in of_group], "source": [sources[s] for s in of_source]}
     return _folded("send", len(n), **names, n=n, x1=x1, x2=x2, last=highest)
 
 
-def fold_deliveries(table: Any, key: Key) -> Any:
-    """Fold what was delivered, all kinds of rows in one table."""
+def fold_deliveries(table: Any, key: Key, *, sent_bodies: bool = False) -> Any:
+    """Fold what was delivered, all kinds of rows in one table; with `sent_bodies`, to compare bodies with the sends."""
     if not len(table):
         return FOLDED.empty_table()
     site, sites = codes(table, "site")
@@ -122,8 +132,9 @@ def fold_deliveries(table: Any, key: Key) -> Any:
     at_group, of_site, of_group = _paired(site, len(sites), group, len(groups))
     pair, of_at_group, of_source = _paired(at_group, len(of_site), source, len(sources))
     header = _headers(groups, of_group[of_at_group], sources, of_source, key)
+    with_body = message ^ _bodies(table) if sent_bodies else message
     n, x1, x2, xs, first, last, bad, at, p0 = _loops(len(table)).fold_sets(
-        order, pair, len(of_source), header, message, seq, position, _told(table, key)
+        order, pair, len(of_source), header, with_body, seq, position, _told(table, key, bodies=not sent_bodies)
     )
     columns: dict[str, Any] = {
         "site": [sites[of_site[p]] for p in of_at_group],
@@ -144,15 +155,18 @@ def fold_deliveries(table: Any, key: Key) -> Any:
     return pa.concat_tables(parts)
 
 
-def _told(table: Any, key: Key) -> Hashes:
-    """Return a number per row of what must be the same wherever a message is delivered: stamp, class and epoch."""
+def _told(table: Any, key: Key, *, bodies: bool) -> Hashes:
+    """Return a number per row of what must be the same wherever a message is delivered: stamp, class, epoch, body."""
     names = table.column_names
-    told = np.zeros(len(table) if "epoch" in names or "stamp" in names else 0, np.uint64)
+    columns = [name for name in ("stamp", "epoch", "body_hash") if name in names]
+    told = np.zeros(len(table) if columns else 0, np.uint64)
     if "stamp" in names and "order_class" in names:
         order_class, classes = codes(table, "order_class")
         told += hashes(table.column("stamp"), key) ^ (hashes_of(classes, key) * MIX_1)[order_class]
     if "epoch" in names:
         told += table.column("epoch").to_numpy().astype(np.uint64) * MIX_2
+    if bodies and "body_hash" in names:
+        told ^= _bodies(table)
     return told
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ordercast.audit.destinations import Destination
 from ordercast.names import SiteId
+from ordercast.runs.destinations import Destination
 
 Sums = tuple[int, int, int]
 """Count and two sums modulo 2^64: what a set of messages is known by."""

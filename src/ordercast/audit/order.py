@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from ordercast.audit import kernels
-from ordercast.audit.destinations import Destination
+from ordercast.audit.columns import among, numbered_logs
 from ordercast.audit.kernels import Hashes, Ints, Longs
 from ordercast.audit.merge import Merged
-from ordercast.audit.rows import Finding, Row, Source, step, tuples
-from ordercast.audit.tables import among, numbered_logs
+from ordercast.audit.rows import Source, rows_of
 from ordercast.names import SiteId
+from ordercast.runs.destinations import Destination
+from ordercast.verify import findings
+from ordercast.verify.findings import Answer, Delivery, MsgId
 from ordercast.verify.rings import shortest_ring
 
 Cycle = list[tuple[int, SiteId, int]]
@@ -23,7 +25,6 @@ Cycle = list[tuple[int, SiteId, int]]
 Pair = tuple[SiteId, SiteId, int, int]
 """Two sites, and two messages that the first delivers in this order and the second in the other."""
 COMPARE_AT_MOST = 4_000_000_000  # places that are compared between pairs of sites
-TOLD_WHOLE, TOLD_ENDS = 10, 4  # steps of a cycle in words
 
 
 class Knots:
@@ -113,7 +114,7 @@ def _first_of_each(log: Any) -> Any:
     return log if len(found) == len(log) else log[np.sort(first)]
 
 
-def judge_order(source: Source, merged: Merged, total: Finding, acyclic: Finding, *, collide: bool) -> list[str]:
+def judge_order(source: Source, merged: Merged, total: Answer, acyclic: Answer, *, collide: bool) -> list[str]:
     """Judge all edges; returns what is to be noted."""
     knots, names = _knots(source, merged, collide=collide)
     if not knots.count:
@@ -128,28 +129,14 @@ def judge_order(source: Source, merged: Merged, total: Finding, acyclic: Finding
         cycle, surely = knots.shortest_cycle()
     at = _first_deliveries(source, {site for _, site, _ in cycle}, {names[a] for a, _, _ in cycle})
     steps = [(at[site, names[a]], at[site, names[b]]) for a, site, b in cycle]
-    facts: dict[str, Any] = {"steps": [step(a.site, a.msg_id, b.msg_id) for a, b in steps]}
-    shown = [row.shown() for step in steps for row in step]
-    acyclic.add(_told(steps), "cycle", shown, many=knots.count, **facts)
+    acyclic.add(findings.ring(steps, knots.count))
     if pair is not None:
-        (a, b), (c, _) = steps
-        says = f"{a.site} delivers {a.msg_id} before {b.msg_id}, {c.site} the other way round"
-        total.add(says, "cycle", shown, many=pairs, **facts)
+        total.add(findings.disagreement(steps, pairs))
     notes = [] if surely else ["the cycle shown may not be the shortest: there are too many to try them all"]
     if not compared:
         total.ok = total.ok and None
         notes.append("total order: there are too many sites on cycles to compare them all")
     return notes
-
-
-def _told(steps: Sequence[tuple[Row, Row]]) -> str:
-    """Say a cycle: all of it, or that it is a long one and how it begins and ends."""
-    words = [f"{a.site} delivers {a.msg_id} before {b.msg_id}" for a, b in steps]
-    if len(words) <= TOLD_WHOLE:
-        return "; ".join(words)
-    left_out = f"and so on through {len(words) - 2 * TOLD_ENDS:,} more"
-    ring = f"a ring of {len(words):,} messages, each before the next and the last before the first"
-    return f"{ring}: {'; '.join([*words[:TOLD_ENDS], left_out, *words[-TOLD_ENDS:]])}"
 
 
 def _knots(source: Source, merged: Merged, *, collide: bool) -> tuple[Knots, list[str]]:
@@ -170,11 +157,10 @@ def _knots(source: Source, merged: Merged, *, collide: bool) -> tuple[Knots, lis
     return Knots(logs, many), names
 
 
-def _first_deliveries(source: Source, sites: set[SiteId], named: set[str]) -> dict[tuple[SiteId, str], Row]:
+def _first_deliveries(source: Source, sites: set[SiteId], named: set[MsgId]) -> dict[tuple[SiteId, MsgId], Delivery]:
     """Return the first delivery of each of these messages at each of these sites."""
-    found: dict[tuple[SiteId, str], Row] = {}
-    for made in tuples(Row, among(source.logs(sites), "msg_id", named), {"epoch": 0}):
-        kept = found.setdefault((made.site, made.msg_id), made)
-        if made.position < kept.position:
-            found[made.site, made.msg_id] = made
+    found: dict[tuple[SiteId, MsgId], Delivery] = {}
+    for site, log in rows_of(among(source.logs(sites), "msg_id", named)).items():
+        for row in log:
+            found.setdefault((site, row.msg_id), row)
     return found

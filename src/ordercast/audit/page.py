@@ -10,6 +10,7 @@ MEANING = {
     "creation": "only what was sent is delivered, as it was sent, and only to members; an id names one message",
     "duplicate": "no site delivers a message twice",
     "completeness": "every member delivers everything",
+    "body": "a message has the body that was sent, at every site (compared by hashes)",
     "fifo": "one source, one group (alone or among several): in the order sent",
     "total": "any two sites agree on the order of what both deliver",
     "acyclic": "one serial order of all messages exists",
@@ -28,8 +29,10 @@ def add_verdict(page: Page, verdict: Verdict) -> None:
     page.table(("property", "verdict", "violations", "what it means"), rows)
     for name, found in verdict.broken().items():
         assert found.example is not None
-        page.say(f"{name}: {found.example['says']}", "bad")
-        shown = [tuple("" if row[key] is None else row[key] for key in row) for row in found.example["deliveries"]]
+        page.say(f"{name}: {found.says}", "bad")
+        shown = [
+            tuple("" if value is None else value for value in row.shown().values()) for row in found.example.deliveries
+        ]
         if shown:
             page.table(("site", "position", "message", "group"), shown[:ROWS_AT_MOST])
         if len(shown) > ROWS_AT_MOST:

@@ -10,25 +10,28 @@ from typing import Any
 
 from ordercast.audit.causal import judge_causal
 from ordercast.audit.classes import judge_classes, stamps_prove
-from ordercast.audit.destinations import Destination, Members
 from ordercast.audit.look import Looked, look_at
 from ordercast.audit.merge import Merged, MergedSends, Sums, merge, merge_sends
 from ordercast.audit.order import judge_order
-from ordercast.audit.rows import Finding, Send, Source, tuples
+from ordercast.audit.rows import Sends, Source
 from ordercast.errors import InputError
 from ordercast.names import ClassRule, SiteId
+from ordercast.runs.destinations import Destination, Members, destination
+from ordercast.verify import findings
+from ordercast.verify.findings import Answer
 
 PROPERTIES = (
-    "creation", "duplicate", "completeness", "fifo", "total", "acyclic", "epochs", "classes", "stamps", "causal"
+    "creation", "duplicate", "completeness", "body", "fifo", "total", "acyclic", "epochs", "classes", "stamps", "causal"
 )  # fmt: skip
-BASIC = ("creation", "duplicate", "completeness", "fifo", "epochs")
+BASIC = ("creation", "duplicate", "completeness", "body", "fifo", "epochs")
 NEEDED = {
     "fifo": BASIC,
     "total": (*BASIC, "total", "classes", "stamps"),
     "acyclic": (*BASIC, "total", "acyclic", "classes", "stamps"),
     "causal": (*BASIC, "total", "acyclic", "classes", "stamps", "causal"),
 }
-CERTIFICATE = ("classes", "stamps")  # a log without stamps has neither; its order is judged by all edges
+IF_TOLD = ("classes", "stamps", "body")
+"""Judged where a log tells of them. Without stamps the order is judged by all edges."""
 
 
 @dataclass
@@ -37,7 +40,7 @@ class Verdict:
 
     level: str
     deliveries: int
-    properties: dict[str, Finding] = field(default_factory=lambda: {name: Finding() for name in PROPERTIES})
+    properties: dict[str, Answer] = field(default_factory=lambda: {name: Answer() for name in PROPERTIES})
     notes: list[str] = field(default_factory=list)
     unsure: set[str] = field(default_factory=set)
     """What was judged in part only."""
@@ -47,14 +50,14 @@ class Verdict:
         """Whether the level holds: everything it needs was judged, and holds."""
         return not self.broken() and not self.open()
 
-    def broken(self) -> dict[str, Finding]:
+    def broken(self) -> dict[str, Answer]:
         """Return what the level promises and the log breaks."""
         return {name: self.properties[name] for name in NEEDED[self.level] if self.properties[name].ok is False}
 
     def open(self) -> list[str]:
-        """Return what the level promises and nobody could judge; a log without a certificate needs none."""
+        """Return what the level promises and nobody could judge; what a log need not tell is not asked for."""
         needed = [name for name in NEEDED[self.level] if self.properties[name].ok is None]
-        return [name for name in needed if name not in CERTIFICATE or name in self.unsure]
+        return [name for name in needed if name not in IF_TOLD or name in self.unsure]
 
     @property
     def outcome(self) -> str:
@@ -81,7 +84,8 @@ class Verdict:
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
         found = {
-            name: {"ok": f.ok, "violations": f.violations, "example": f.example} for name, f in self.properties.items()
+            name: {"ok": f.ok, "violations": f.violations, "example": f.example and f.example.as_json()}
+            for name, f in self.properties.items()
         }
         return {
             "ok": self.ok,
@@ -99,13 +103,14 @@ def audit(source: Source, level: str, *, running: bool = False) -> Verdict:
     if not merged.rows:
         raise InputError("deliveries/: no rows")
     verdict = Verdict(level, merged.rows)
-    members = Members(source.members)
+    members = Members(source.run.members)
+    verdict.notes += _judge_bodies(source, verdict.properties["body"])
     ids, collide = _judge_ids(source, verdict.properties["creation"])
     suspects = _odd_sites(merged, sent, members) | _told_differently(merged)
     suspects |= merged.fifo | merged.epochs | merged.stamps | merged.repeated.keys()
     suspects |= {site for group in ids for site in members.of(group)}
     if collide:  # equal sums say nothing then
-        suspects |= merged.sites.keys() | {site for sites in source.members.values() for site in sites}
+        suspects |= merged.sites.keys() | {site for sites in source.run.members.values() for site in sites}
     looked = Looked()
     if suspects:
         looked = look_at(source, merged, sent, suspects, verdict.properties, running=running)
@@ -117,21 +122,26 @@ def audit(source: Source, level: str, *, running: bool = False) -> Verdict:
     return verdict
 
 
-def _judge_ids(source: Source, found: Finding) -> tuple[set[Destination], bool]:
+def _judge_bodies(source: Source, found: Answer) -> list[str]:
+    """Leave bodies open where the log tells nothing of them; returns what is to be noted."""
+    if not source.run.bodies:
+        found.ok = None
+        return ["bodies were not compared: deliveries/ has no column body_hash"]
+    if not source.run.sent_bodies:
+        return ["bodies were compared between sites, not with what was sent: sends/ has no column body_hash"]
+    return []
+
+
+def _judge_ids(source: Source, found: Answer) -> tuple[set[Destination], bool]:
     """An id names one message; returns the destinations of those that do not, and whether hashes of ids collide."""
     alike, hashes = source.sends_alike()
-    by_id: dict[str, list[Send]] = {}
-    for sent in tuples(Send, alike, {"after": 0}):
-        by_id.setdefault(sent.msg_id, []).append(sent)
+    sends = Sends()
+    sends.add(alike)
     groups: set[Destination] = set()
-    for msg_id, every in sorted(by_id.items()):
-        if len(every) > 1:
-            one, other, *_ = sorted(every)
-            says = f"{msg_id} is the id of two messages: sent {one.told()}, and {other.told()}"
-            shown = [one.shown(one.source), other.shown(other.source)]
-            found.add(says, "two sends", shown, many=len(every) - 1, sites=[], messages=[msg_id])
-            groups |= {sent.group for sent in every}
-    return groups, len(by_id) > hashes
+    for msg_id, every in sorted(sends.more.items()):
+        found.add(findings.two_sends(msg_id, every))
+        groups |= {destination(sent.groups) for sent in every}
+    return groups, len(sends.one) > hashes
 
 
 def _odd_sites(merged: Merged, sent: MergedSends, members: Members) -> set[SiteId]:
@@ -147,7 +157,7 @@ def _odd_sites(merged: Merged, sent: MergedSends, members: Members) -> set[SiteI
 
 
 def _told_differently(merged: Merged) -> set[SiteId]:
-    """Return the sites that were told another stamp, class or epoch of the same messages than another site."""
+    """Return the sites that were told another stamp, class, epoch or body of the same messages than another site."""
     first: dict[tuple[Destination, Sums], tuple[SiteId, int]] = {}
     differ = set()
     for (site, group), told in sorted(merged.told.items()):
@@ -163,7 +173,7 @@ def _tell_what_is_left(looked: Looked, merged: Merged, sent: MergedSends, member
     verdict.notes.append(f"looked at {len(looked.sites)} of {many} suspicious sites: there may be more violations")
     seen = {
         "deliver other messages than were sent to them": _odd_sites(merged, sent, members),
-        "are told other stamps, classes or epochs than others": _told_differently(merged),
+        "are told other stamps, classes, epochs or bodies than others": _told_differently(merged),
         "have numbers of a source that fall, or repeats": merged.fifo | merged.repeated.keys(),
         "have epochs that fall": merged.epochs,
         "have stamps that do not grow, or other previous stamps": merged.stamps,
@@ -178,9 +188,9 @@ def _tell_what_is_left(looked: Looked, merged: Merged, sent: MergedSends, member
 def _judge_order(source: Source, merged: Merged, verdict: Verdict, looked: Looked, *, collide: bool) -> None:
     """With stamps that hold and classes that suit there is nothing to search; otherwise all edges are looked at."""
     found = verdict.properties
-    if not source.stamped:
+    if not source.run.stamped:
         found["stamps"].ok = None
-    certified = source.stamped and bool(found["stamps"].ok) and not looked.mixed and not collide
+    certified = source.run.stamped and bool(found["stamps"].ok) and not looked.mixed and not collide
     if certified and stamps_prove(merged, ClassRule.BLOCKS):
         return
     if verdict.level == "fifo":

@@ -221,7 +221,7 @@ async def _site(task: Task, senders: list[str], pipe: Connection) -> None:
     names = list(task.cluster.groups)
     async with Site(task.cluster, task.me) as site:
         reader = _Reader(site, senders, task) if task.me not in senders else None
-        while len(site.links) < len(task.cluster.sites) - 1:
+        while not all(site.status()["peers"].values()):
             await asyncio.sleep(0.01)
         gc.collect()
         gc.freeze()  # what is there by now stays: the collector need not look at it again

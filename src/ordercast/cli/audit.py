@@ -68,8 +68,8 @@ def audit(
     if local or (master is None and not conf and _is_small(run)):
         sys.meta_path.insert(0, _NoPandas())
         from ordercast.audit.local import LocalSource
-        from ordercast.audit.tables import keep_memory
         from ordercast.audit.verdict import audit as judge
+        from ordercast.runs.reader import keep_memory
 
         keep_memory()
         source = LocalSource(run)
@@ -113,8 +113,8 @@ def _show(verdict: Any, run: str, html: Path | None) -> None:
         table.add_column(head, justify="right" if head == "violations" else "left", overflow="fold")
     for name, finding in verdict.properties.items():
         word, kind = verdict.word(name)
-        example = shown(finding.example["says"]) if finding.example else ""
-        table.add_row(name, Text(word, STYLES[kind]), f"{finding.violations:,}" if finding.violations else "", example)
+        many = f"{finding.violations:,}" if finding.violations else ""
+        table.add_row(name, Text(word, STYLES[kind]), many, shown(finding.says))
     console.print(table)
     for note in verdict.notes:
         console.print(note, style="yellow")

@@ -100,7 +100,7 @@ def _show(console: Screen, bank: Any, out: Path, short: bool, local: bool) -> in
         says = f"{verdict.deliveries:,} deliveries, level {verdict.level} {verdict.outcome}"
         console.print(f"   {name}: {says}", style=style)
         for prop, finding in verdict.broken().items():
-            console.print(f"     {prop}: {finding.example['says']}", style="red")
+            console.print(f"     {prop}: {finding.says}", style="red")
     page = write_report(out, plan, killed, (gone, back), balances, good, bad, differ)
     console.print(f"\nReport: {page}", style="bold")
     return 0 if same and good.ok and not bad.ok and differ else 1

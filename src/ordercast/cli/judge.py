@@ -38,13 +38,14 @@ def judge(
     members = None if membership is None else read_membership(membership).as_dict()
     verdict = plans.judge(read_plan(existing(plan)), members)
     if as_json:
-        print(msgspec.json.encode({"ok": verdict.ok, "level": verdict.level, "findings": verdict.findings}).decode())
+        found = {name: {"ok": answer.ok, "example": answer.says} for name, answer in verdict.findings.items()}
+        print(msgspec.json.encode({"ok": verdict.ok, "level": verdict.level, "findings": found}).decode())
         return 0 if verdict.ok else 1
     table = Table(title=Text(f"{plan}: {'holds' if verdict.ok else 'broken'} at level {verdict.level}"))
     table.add_column("property")
     table.add_column("")
     table.add_column("example", overflow="fold")
-    for name, found in verdict.findings.items():
-        table.add_row(name, Text("yes", "green") if found.ok else Text("no", "red"), Text(found.example))
+    for name, answer in verdict.findings.items():
+        table.add_row(name, Text("yes", "green") if answer.ok else Text("no", "red"), Text(answer.says))
     Screen().print(table)
     return 0 if verdict.ok else 1

@@ -73,9 +73,10 @@ def site(
             print(f"{name} is up at {config.sites[name]}", flush=True)
             gc.collect()
             gc.freeze()  # what is there by now stays: the collector need not look at it again
-            while not stop.is_set() and running.failed is None:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), 0.2)
+            waits = [asyncio.ensure_future(event.wait()) for event in (stop, running.ended)]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
             if running.failed is not None:
                 print(f"ordercast: {name}: {running.failed}", file=sys.stderr)
                 return 1

@@ -147,7 +147,7 @@ def _is_large(path: str) -> bool:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from ordercast.audit.files import is_data
+    from ordercast.runs.files import is_data
 
     try:
         inside = (file for file in place.rglob("*.parquet") if is_data(str(file.relative_to(place)), ""))

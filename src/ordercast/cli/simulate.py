@@ -127,12 +127,7 @@ def simulate(
 
         draw_spacetime(film, picture, f"{protocol}, seed {seed}")
     if out is not None:
-        from ordercast.runs.schema import write_run
-
-        deployment = deploy(scenario)
-        sends = verdict.outcome.sent
-        rows = [(d.site, d.envelope, d.stamp, d.time) for d in verdict.outcome.deliveries]
-        write_run(out, deployment.groups.members, deployment.groups.classes, sends, rows)
+        _write(out, verdict)
     replay = "ordercast " + shlex.join(argument for argument in sys.argv[1:] if argument != "--json")
     result = _result(verdict, protocol, seed, replay)
     _print(result, as_json)
@@ -142,6 +137,22 @@ def simulate(
 def unions_of(given: tuple[str, ...]) -> list[list[str]]:
     """Read `--union A+B`, given any number of times."""
     return [text.split("+") for text in given]
+
+
+def _write(out: Path, verdict: Any) -> None:
+    """Write a run directory; a class goes by the name of its first group."""
+    from ordercast.runs.writer import DeliveredRow, SentRow, write_run
+
+    groups, outcome = verdict.deployment.groups, verdict.outcome
+    sends = [SentRow(e.msg_id, e.groups, e.source, e.number, time, after, e.body) for e, time, after in outcome.sent]
+    rows = []
+    for d in outcome.deliveries:
+        e = d.envelope
+        name = groups.classes[e.order_class][0]
+        rows.append(
+            DeliveredRow(d.site, e.msg_id, e.groups, e.source, e.number, e.epoch, d.time, name, d.stamp, e.body)
+        )
+    write_run(out, groups.members, sends, rows)
 
 
 def _result(verdict: Any, protocol: str, seed: int, replay: str) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterator
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from ordercast.client.client import CONNECT_S, Client
-from ordercast.live.inbox import Delivered
-from ordercast.live.outbox import AckLevel, Destination, Receipt
+from ordercast.client.values import AckLevel, Delivered, Destination, Policy, Receipt
 from ordercast.names import GroupId
 
 T = TypeVar("T")
@@ -16,8 +16,10 @@ T = TypeVar("T")
 class SyncClient:
     """A connection to a site; use it with `with`."""
 
-    def __init__(self, address: str, token: str | None = None, timeout: float = CONNECT_S) -> None:
-        self._client = Client(address, token, timeout)
+    def __init__(
+        self, address: str, token: str | None = None, timeout: float = CONNECT_S, *, ca: Path | str | None = None
+    ) -> None:
+        self._client = Client(address, token, timeout, ca=ca)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="ordercast", daemon=True)
 
@@ -49,12 +51,19 @@ class SyncClient:
         return self._run(self._client.multicast(group, body, ack))
 
     def flush(self) -> None:
-        """Wait until the site has taken everything; raises what went wrong with any of it."""
+        """Wait until the site has everything on its disk; raises what went wrong with any of it."""
         self._run(self._client.flush())
 
-    def join(self, groups: list[GroupId] | None = None, *, after: int | None = None) -> None:
-        """Read these groups, or all the site is in; after a position, or from now on."""
-        self._run(self._client.join(groups, after=after))
+    def join(
+        self,
+        groups: list[GroupId] | None = None,
+        *,
+        after: int | None = None,
+        policy: Policy = "block",
+        name: str = "",
+    ) -> None:
+        """Read these groups, or all the site is in; see `Client.join`."""
+        self._run(self._client.join(groups, after=after, policy=policy, name=name))
 
     def leave(self) -> None:
         """Read no more; `join` reads again."""
@@ -74,6 +83,8 @@ class SyncClient:
         return self._run(self._client.status())
 
 
-def connect(address: str, token: str | None = None, timeout: float = CONNECT_S) -> SyncClient:
-    """Return a client; connect with `with`."""
-    return SyncClient(address, token, timeout)
+def connect(
+    address: str, token: str | None = None, timeout: float = CONNECT_S, *, ca: Path | str | None = None
+) -> SyncClient:
+    """Return a client; connect with `with`. With `ca`, the certificates of a CA, it speaks TLS."""
+    return SyncClient(address, token, timeout, ca=ca)

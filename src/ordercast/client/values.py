@@ -1,30 +1,15 @@
-"""What applications and sites share: messages as they are delivered, destinations, receipts."""
-
-from typing import Literal
+"""What applications and servers share: messages, receipts, destinations."""
 
 import msgspec
 
 from ordercast.names import GroupId, SiteId
 from ordercast.wire import batch
+from ordercast.wire.clients import AckLevel, Policy
 
-AckLevel = Literal["none", "ordered", "safe"]
-Policy = Literal["block", "drop"]
-"""What happens when a reader is too far behind: senders wait, or the reader is dropped and told so."""
+__all__ = ["AckLevel", "Delivered", "Destination", "Lot", "Policy", "Receipt", "tidy"]
+
 Destination = GroupId | tuple[GroupId, ...]
 """A group, or several at once."""
-
-
-def tidy(destination: Destination) -> tuple[GroupId, ...]:
-    """Return the groups of a destination, each once, sorted: who names the same groups shares a batch."""
-    return (destination,) if isinstance(destination, str) else tuple(sorted(set(destination)))
-
-
-class Receipt(msgspec.Struct, frozen=True):
-    """What became of a message: its number at its source, and its place in the order of its class."""
-
-    number: int
-    stamp: bytes | None
-    """None when a link broke while it was on its way: it is ordered, and safe, but nobody said where."""
 
 
 class Delivered(msgspec.Struct, frozen=True, gc=False):
@@ -54,13 +39,10 @@ class Lot(msgspec.Struct, frozen=True, gc=False):
         """How many messages there are."""
         return batch.count(self.body)
 
-    def messages(self) -> list[Delivered]:
-        """Return the messages."""
-        group, source, position, first = "+".join(self.groups), self.source, self.position, self.first
-        return [
-            Delivered(position + index, group, source, first + index, body)
-            for index, body in enumerate(batch.unpack(self.body))
-        ]
+    @property
+    def last(self) -> int:
+        """The position of the last message."""
+        return self.position + self.count - 1
 
     def starting_at(self, position: int) -> "Lot":
         """Return the lot without what lies before a position."""
@@ -69,3 +51,24 @@ class Lot(msgspec.Struct, frozen=True, gc=False):
         skip = position - self.position
         first, bodies = self.first + skip, batch.unpack(self.body)[skip:]
         return msgspec.structs.replace(self, position=position, first=first, body=batch.pack(first, bodies))
+
+    def messages(self) -> list[Delivered]:
+        """Return the messages."""
+        group, source, position, first = "+".join(self.groups), self.source, self.position, self.first
+        return [
+            Delivered(position + index, group, source, first + index, body)
+            for index, body in enumerate(batch.unpack(self.body))
+        ]
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What became of a message: its number at its source, and its place in the order of its class."""
+
+    number: int
+    stamp: bytes | None
+    """None when a link broke while it was on its way: it is ordered, and safe, but nobody said where."""
+
+
+def tidy(destination: Destination) -> tuple[GroupId, ...]:
+    """Return the groups of a destination, each once, sorted: who names the same groups shares a batch."""
+    return (destination,) if isinstance(destination, str) else tuple(sorted(set(destination)))

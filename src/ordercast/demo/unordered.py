@@ -17,7 +17,7 @@ import pyarrow as pa
 from ordercast.demo.bank import GROUPS, MAINS, SENDERS
 from ordercast.demo.ledger import Ledger, orders
 from ordercast.live.ports import free_ports
-from ordercast.runs.schema import write_table
+from ordercast.runs.writer import write_table
 
 DELAY_S = 0.01
 SITES = sorted({site for members in GROUPS.values() for site in members})

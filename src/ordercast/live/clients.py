@@ -14,7 +14,7 @@ from ordercast.wire.frames import Splitter, frame
 from ordercast.wire.tags import Tag
 
 if TYPE_CHECKING:
-    from ordercast.live.outbox import AckLevel
+    from ordercast.client.values import AckLevel
     from ordercast.live.site import Site
 
 CREDIT_BYTES = 4 * 2**20  # sent to a client and not yet read by it

@@ -31,7 +31,7 @@ class Dialer:
     async def _keep(self, peer: SiteId) -> None:
         site, wait = self._site, FIRST_S
         while True:
-            known = site.links.get(peer)
+            known = site.links.up.get(peer)
             link = known if known is not None else await self._call(peer)
             if link is not None:
                 await asyncio.shield(link.closed)

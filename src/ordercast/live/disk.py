@@ -27,7 +27,7 @@ class Disk:
 
     def keep(self, keep: Keep) -> None:
         """Write a checkpoint."""
-        self._run((self.history.keep, keep.checkpoint, keep.from_delivered), lambda _: Kept())
+        self._run((self.history.keep, keep.checkpoint, keep.from_delivered, keep.needed), lambda _: Kept())
 
     def read(self, read: ReadPast) -> None:
         """Read a slice of what was delivered."""

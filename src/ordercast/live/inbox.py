@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 
-from ordercast.client.reading import Lots, Messages
+from ordercast.client.streams import Lots, Messages
 from ordercast.client.values import Delivered, Lot
 from ordercast.errors import LostError
 from ordercast.node.readers import Reader

@@ -22,7 +22,7 @@ from ordercast.wire.tags import FIRST_OF_SITES, Code, Tag
 if TYPE_CHECKING:
     from ordercast.live.site import Site
 
-HEARTBEAT_S = 1.0
+HEARTBEAT_S = 0.9  # of silence; looked at once a second
 SILENCE_S = 5.0
 WRITE_AHEAD = 2**20  # bytes handed to the socket; what is behind them waits here, control first
 WAITING_AT_MOST = 32 * 2**20
@@ -56,7 +56,7 @@ class Link(asyncio.Protocol):
         """Greet at once when we called."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports look like it and are none
         self._transport.set_write_buffer_limits(high=WRITE_AHEAD)
-        self.site.connected(self)
+        self.site.links.connected(self)
         if self.wanted is not None:
             self._greet(self.wanted)
 
@@ -100,7 +100,7 @@ class Link(asyncio.Protocol):
             self.refuse(wrong, Code.NAME)
             return
         self.peer, self.boot = hello.site, hello.boot
-        if not site.prefers(self):
+        if not site.links.prefers(self, hello.site):
             self.refuse(f"{hello.site} and {site.me} have a link already", Code.BUSY)
             return
         site.feed(Greeted(hello))
@@ -111,7 +111,7 @@ class Link(asyncio.Protocol):
             return
         self._splitter.at_most = FRAME_AT_MOST
         self.up = True
-        site.linked(self, hello.site)
+        site.links.linked(self, hello.site)
         site.feed(LinkMade(hello.site))
 
     def _greet(self, peer: SiteId) -> None:
@@ -204,7 +204,7 @@ class Link(asyncio.Protocol):
         self.up = False
         if not self.closed.done():
             self.closed.set_result(None)
-        self.site.unlinked(self)
+        self.site.links.lost(self)
 
     @property
     def waiting_bytes(self) -> int:

@@ -23,14 +23,14 @@ class _Figures(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield everything there is to count."""
         status = self.site.status()
-        counts = self.site.counts
+        counts = status["counts"]
         for name, told, value in (
             ("sent", "Messages sent by this site", status["sent"]),
             ("delivered", "Messages delivered at this site", status["delivered"]),
             ("envelopes_sent", "Batches sent by this site: messages per batch is the batch size", counts["batches"]),
             ("commits", "Group commits of the history", counts["commits"]),
             ("records", "Records written to the history", counts["records"]),
-            ("commit_seconds", "Seconds spent in group commits, fsync included", self.site.commit_seconds),
+            ("commit_seconds", "Seconds spent in group commits, fsync included", status["commit_seconds"]),
             ("reconnects", "Links made again", counts["reconnects"]),
             ("resent", "Envelopes sent again to a peer that asked", counts["resent"]),
             ("parked", "Envelopes that waited outside because a reader was behind", counts["parked"]),
@@ -49,6 +49,8 @@ class _Figures(Collector):
             ("held_seconds", "Age of the oldest message held back", max([h["seconds"] for h in held], default=0.0)),
             ("reader_bytes", "Bytes the slowest reader has not read", max(status["reader_bytes"], default=0)),
             ("links", "Peers with a link", sum(status["peers"].values())),
+            ("posts_waiting", "Posts that wait for room", status["posts_waiting"]),
+            ("parked_now", "Messages that wait outside because of a reader", status["parked"]),
             ("failed", "Whether the site has given up (disk)", int(status["failed"] is not None)),
         ):
             yield GaugeMetricFamily(f"ordercast_{name}", told, value)
@@ -59,6 +61,10 @@ class _Figures(Collector):
         for reason, many in list(seen.items())[:20]:
             reasons.add_metric([reason], many)
         yield reasons
+        readers = GaugeMetricFamily("ordercast_reader_behind_bytes", "What a reader has not read", labels=["reader"])
+        for reader in status["readers"][:100]:
+            readers.add_metric([reader["name"]], reader["bytes"])
+        yield readers
 
 
 async def serve(site: "Site") -> asyncio.Server:
@@ -95,9 +101,10 @@ def _page(site: "Site", registry: CollectorRegistry, path: str) -> tuple[str, by
     if path == "/healthz":
         return ("200 OK", b"ok\n") if site.failed is None else ("503 Failed", f"{site.failed}\n".encode())
     if path == "/readyz":
-        if site.failed is not None or not site.started or site.stopping:
-            return "503 Not ready", f"{site.failed or 'starting or stopping'}\n".encode()
-        missing = [peer for peer in site.cluster.sites if peer != site.me and peer not in site.links]
+        status = site.status()
+        if status["phase"] != "running" or status["lost"]:
+            return "503 Not ready", f"{status['failed'] or status['lost'] or status['phase']}\n".encode()
+        missing = [peer for peer, up in status["peers"].items() if not up]
         away = f"no link to {' '.join(missing)}: groups that need them wait\n" if missing else ""
         return "200 OK", f"ready\n{away}".encode()
     return "404 Not Found", b"/metrics /healthz /readyz\n"

@@ -5,6 +5,7 @@ import logging
 import ssl
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Self
 
 import msgspec
@@ -14,13 +15,14 @@ from ordercast.core.effects import Send
 from ordercast.errors import BugError, LocalError, OrdercastError
 from ordercast.history.disk import DiskHistory
 from ordercast.history.memory import NoHistory
-from ordercast.history.store import History
+from ordercast.history.store import History, Identity
 from ordercast.live.clock import WallClock
 from ordercast.live.config import Cluster, deploy, settings_of
 from ordercast.live.dialer import Dialer
 from ordercast.live.disk import Disk
 from ordercast.live.export import Exporter
 from ordercast.live.inbox import Inbox
+from ordercast.live.linked import Links
 from ordercast.live.links import Link
 from ordercast.live.port import ClientLink
 from ordercast.live.transport import Listener, Tcp, Transport
@@ -32,7 +34,7 @@ from ordercast.node.readers import Reader
 from ordercast.wire.codec import Encoder
 
 log = logging.getLogger("ordercast")
-BEAT_S = 0.5
+UNWRITTEN_AT_MOST = 10_000_000  # messages a site has sent and not exported when it is killed, generously
 
 
 class Site:
@@ -50,15 +52,13 @@ class Site:
         self.encoder = Encoder()  # one for all links: what goes to many is encoded once
         self.loop: asyncio.AbstractEventLoop
         self.node: Node
-        self.links: dict[SiteId, Link] = {}
+        self.links = Links(self)
         self.clients: set[ClientLink] = set()
         self.started = False
-        self._all_links: set[Link] = set()
         self._listeners: list[Listener | asyncio.Server] = []
         self._inboxes: dict[Reader, Inbox] = {}
         self._to_flush: dict[Link, None] = {}
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
-        self._beating: asyncio.TimerHandle | None = None
         self._disk: Disk | None = None
         self._exporter: Exporter | None = None
         self._carry: dict[type, Callable[[Any], None]] = {
@@ -68,7 +68,7 @@ class Site:
             io.WakeAt: self._wake_at,
             io.Dial: lambda output: self._dialer.dial(output.peer),
             io.Hangup: self._hang_up,
-            io.Anew: lambda output: [link.abort() for link in list(self.links.values())],
+            io.Anew: lambda output: self.links.abort(),
             io.Note: lambda output: self.note(output.event, **output.facts),
             io.Stopped: lambda output: self.ended.set(),
         }
@@ -100,8 +100,10 @@ class Site:
         self.node = Node(self.me, settings, self.deployment, history, self.clock)
         self._carry |= {io.Write: disk.write, io.Keep: disk.keep, io.ReadPast: disk.read}
         if self.cluster.export is not None:
-            self._exporter = exporter = Exporter(self, self.node)
+            self._exporter = exporter = Exporter(self, Path(self.cluster.folder) / self.cluster.export)
             self._carry |= {io.Delivered: exporter.delivered, io.Sent: exporter.sent, io.Keep: exporter.before(disk.keep)}
+            if not self.cluster.durable and exporter.writer.next_position + exporter.writer.next_send > 1:
+                self.node.go_on_from(exporter.writer.next_position, exporter.writer.next_send + UNWRITTEN_AT_MOST)
         for outputs in self.node.start():
             self.carry(outputs)
         await self._listen("sites", lambda: Link(self, None), self.tls(server=True))
@@ -111,13 +113,13 @@ class Site:
             from ordercast.live.metrics import serve
 
             self._listeners.append(await serve(self))
-        self._beat()
+        self.links.beat()
 
     def _open_history(self) -> History:
         incarnation = time.time_ns() // 1_000_000
         if not self.cluster.durable:
-            return NoHistory(self.cluster.name, self.me, incarnation)
-        return DiskHistory(self.cluster.data_folder / self.me, self.cluster.name, self.me, incarnation)
+            return NoHistory(Identity(self.cluster.name, self.me, incarnation))
+        return DiskHistory.open(self.cluster.data_folder / self.me, self.cluster.name, self.me, incarnation)
 
     async def _listen(self, what: Any, make: Callable[[], Any], tls: ssl.SSLContext | None = None) -> None:
         host, port = self.cluster.address(self.me, what)
@@ -137,11 +139,11 @@ class Site:
         await self._dialer.stop()
         for listener in self._listeners:
             listener.close()
-        for connection in [*self.clients, *self._all_links]:
-            connection.close()
-        for timer in (self._timer, self._beating):
-            if timer is not None:
-                timer.cancel()
+        for client in list(self.clients):
+            client.close()
+        self.links.close()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._exporter is not None:
             await self._exporter.close()
         if self._disk is not None:
@@ -175,8 +177,7 @@ class Site:
             log.exception("site.bug site=%s", self.me)
             self.node.fail(BugError(f"{type(error).__name__}: {error}"))
             self.carry(self.node.turn())
-            for link in list(self._all_links):
-                link.abort()
+            self.links.abort()
 
     def carry(self, outputs: list[io.Output]) -> None:
         """Do what the node asks for, in order."""
@@ -186,7 +187,7 @@ class Site:
             self._to_flush.popitem()[0].flush()
 
     def _send(self, effect: Send) -> None:
-        link = self.links.get(effect.to)
+        link = self.links.up.get(effect.to)
         if link is not None:
             link.send(effect.message, effect.class_id)
             self._to_flush[link] = None
@@ -207,45 +208,9 @@ class Site:
         self.feed(io.Wake())
 
     def _hang_up(self, output: io.Hangup) -> None:
-        link = self.links.get(output.peer)
+        link = self.links.up.get(output.peer)
         if link is not None:
             link.refuse(output.reason) if output.reason else link.close()
-
-    # Links.
-
-    def connected(self, link: Link) -> None:
-        """A connection is there; who it is we know when it has greeted."""
-        self._all_links.add(link)
-        if len(self._all_links) > self.limits.connections:
-            link.refuse(f"{self.me} has {self.limits.connections} links, which is the limit")
-
-    def prefers(self, link: Link) -> bool:
-        """Whether a link that has just greeted is better than the one we have: of two, the lower name's call stays."""
-        old = self.links.get(link.peer or "")
-        return old is None or not old.up or old.boot != link.boot or link.dialler == min(self.me, link.peer or "")
-
-    def linked(self, link: Link, peer: SiteId) -> None:
-        """From now on this is the link to a peer."""
-        old = self.links.pop(peer, None)
-        if old is not None:
-            old.abort()
-            self.feed(io.LinkLost(peer))
-        self.links[peer] = link
-
-    def unlinked(self, link: Link) -> None:
-        """A connection is gone."""
-        self._all_links.discard(link)
-        if link.peer is not None and self.links.get(link.peer) is link:
-            del self.links[link.peer]
-            self.feed(io.LinkLost(link.peer))
-
-    def _beat(self) -> None:
-        now = self.loop.time()
-        for link in list(self._all_links):
-            link.beat(now)
-        for client in list(self.clients):
-            client.beat()
-        self._beating = self.loop.call_later(BEAT_S, self._beat)
 
     # What applications call.
 
@@ -309,7 +274,7 @@ class Site:
     def status(self) -> dict[str, Any]:
         """Return what there is to know, as plain values."""
         found = status.status(self.node)
-        found = msgspec.structs.replace(found, link_bytes={peer: link.waiting_bytes for peer, link in self.links.items()})
+        found = msgspec.structs.replace(found, link_bytes={peer: link.waiting_bytes for peer, link in self.links.up.items()})
         return dict(msgspec.to_builtins(found))
 
 

@@ -2,25 +2,12 @@
 
 from typing import Any
 
-from ordercast.live.config import Cluster
+import msgspec
 
-
-def described(cluster: Cluster) -> dict[str, Any]:
-    """Return what of a configuration decides on the order; kept with the history."""
-    return {
-        "protocol": cluster.protocol,
-        "level": str(cluster.level),
-        "causal": cluster.causal,
-        "planner": str(cluster.planner or "by size"),
-        "unions": sorted("+".join(sorted(set(union))) for union in cluster.unions),
-        "max_load": cluster.max_load,
-        "sites": sorted(cluster.sites),
-        "groups": {group: sorted(members) for group, members in sorted(cluster.groups.items())},
-    }
-
-
-def differences(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """Return what differs, in words; the first few."""
+def differences(then: bytes, today: bytes) -> str:
+    """Return what differs between two descriptions of a cluster (JSON), in words; the first few."""
+    before: dict[str, Any] = msgspec.json.decode(then)
+    now: dict[str, Any] = msgspec.json.decode(today)
     found = [
         f"{name} was {before[name]}, now it is {now[name]}"
         for name in ("protocol", "level", "causal", "planner", "max_load", "unions")

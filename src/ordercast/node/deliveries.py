@@ -1,11 +1,12 @@
-"""What this site has delivered: positions, the last of each source and class, and in which record each body stands."""
+"""What this site has delivered: positions, the last of each source and order, and in which record each body stands."""
 
 from ordercast.client.values import Lot
+from ordercast.core.configuration import Configuration
 from ordercast.core.edges import Carry
 from ordercast.core.effects import Deliver
 from ordercast.core.events import Event, Multicast, Received
 from ordercast.history.store import Position
-from ordercast.names import ClassId, GroupId, SiteId
+from ordercast.names import GroupId, SiteId
 from ordercast.node.inputs import Delivered
 from ordercast.wire import batch
 
@@ -16,11 +17,11 @@ Identity = tuple[SiteId, int, int]
 class Deliveries:
     """One per node."""
 
-    def __init__(self, me: SiteId, groups: frozenset[GroupId]) -> None:
-        self.me, self.groups = me, groups
+    def __init__(self, groups: frozenset[GroupId], configuration: Configuration) -> None:
+        self.groups, self.configuration = groups, configuration
         self.count = 0  # messages delivered: the position of the next one
         self.last: dict[SiteId, int] = {}  # number of the last message of each source
-        self.stamps: dict[ClassId, bytes] = {}  # of the last message of each class
+        self.stamps: dict[GroupId, bytes] = {}  # of the last message of each order, by its name
         self.bodies: dict[Identity, int] = {}  # envelopes not yet delivered here, and the record each came in
 
     def note(self, event: Event, record: int, identity: Identity) -> None:
@@ -41,10 +42,11 @@ class Deliveries:
         lot = Lot(self.count, envelope.groups, envelope.source, first, stamp, envelope.body)
         self.count += many
         self.last[envelope.source] = max(self.last.get(envelope.source, 0), first + many - 1)
-        before = self.stamps.get(envelope.class_id)
-        assert before is None or before < stamp, f"{envelope} was delivered after a larger stamp of its class"
-        self.stamps[envelope.class_id] = stamp + (many - 1).to_bytes(4, "big")
-        return Delivered(lot, many, envelope.class_id, before)
+        order = self.configuration.orders[self.configuration.order_of(envelope.groups)][0]
+        before = self.stamps.get(order)
+        assert before is None or before < stamp, f"{envelope} was delivered after a larger stamp of its order"
+        self.stamps[order] = stamp + (many - 1).to_bytes(4, "big")
+        return Delivered(lot, many, envelope.class_id, order, before)
 
     def indexed(self, effect: Deliver, done: Delivered) -> Position:
         """Return the entry of a delivery in the index of the history; its body is not held back any more."""

@@ -130,6 +130,9 @@ class Keep(msgspec.Struct, frozen=True, gc=False):
 
     checkpoint: Checkpoint
     from_delivered: int
+    """Readers may resume from here."""
+    needed: frozenset[int] = frozenset()
+    """Records whose envelopes are held back: they are delivered after the checkpoint."""
 
 
 class Resolve(msgspec.Struct, frozen=True, gc=False):
@@ -146,8 +149,10 @@ class Delivered(msgspec.Struct, frozen=True, gc=False):
     lot: Lot
     many: int
     class_id: ClassId
+    order: GroupId
+    """The order it is in, called after its first group."""
     before: bytes | None
-    """The stamp of the message before it in its class."""
+    """The stamp of the message before it in that order."""
 
 
 class Sent(msgspec.Struct, frozen=True, gc=False):

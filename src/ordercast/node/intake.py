@@ -10,10 +10,9 @@ from functools import cache
 
 import msgspec
 
-from ordercast.core.configuration import Configuration
+from ordercast.core.configuration import NUMBER_AT_MOST, Configuration
 from ordercast.core.edges import Ack, Carry, Null, Resend
 from ordercast.core.events import Control, Envelope, Event, Message, Received
-from ordercast.core.machine import NUMBER_AT_MOST
 from ordercast.errors import PeerError
 from ordercast.names import ClassId, SiteId
 from ordercast.node.inputs import Hangup, Output
@@ -75,8 +74,8 @@ class Checker:
 
     def _check_body(self, sender: SiteId, envelope: Envelope, *, may_be_empty: bool) -> None:
         """A body is a batch: wholly checked where it is delivered, its head elsewhere; a stub has none."""
-        self.configuration.check(sender, envelope)
-        if self.me in self.configuration.union(envelope.groups):
+        self.configuration.order_class(envelope.class_id).check(sender, envelope)
+        if not self.groups.isdisjoint(envelope.groups):
             batch.unpack(envelope.body)
         elif envelope.body or not may_be_empty:
             batch.read_head(envelope.body)

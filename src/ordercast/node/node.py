@@ -7,6 +7,7 @@ machines of its classes decide on the order.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -23,9 +24,10 @@ from ordercast.node.deliveries import Deliveries, Identity
 from ordercast.node.intake import Checker, Intake
 from ordercast.node.outbox import Outbox
 from ordercast.node.pace import Pace
-from ordercast.node.peers import Peers
+from ordercast.node.peers import Peers, neighbours
 from ordercast.node.pipeline import Pipeline
 from ordercast.node.readers import Reader, Readers
+from ordercast.node.recovery import Keeper
 from ordercast.node.settings import Settings
 from ordercast.protocols.registry import Deployment
 from ordercast.wire.codec import Encoder
@@ -58,27 +60,26 @@ class Node:
         self, me: SiteId, settings: Settings, deployment: Deployment, history: History, clock: Callable[[], float]
     ) -> None:
         self.me, self.settings, self.deployment, self.history, self.clock = me, settings, deployment, history, clock
-        self.configuration = deployment.configuration
+        self.configuration = deployment.groups
         self.groups = frozenset(g for g, sites in self.configuration.members.items() if me in sites)
         self.receipts, self.causal, self.exporting = deployment.receipts, deployment.causal, settings.exporting
         self.phase, self.failed = Phase.STARTING, None  # type: Phase, OrdercastError | None
         self.incarnation = history.identity.incarnation
         self.machines = deployment.machines(me, self.incarnation)
-        self.checkpoints, self.commit_seconds = 0, 0.0
         self._out: list[io.Output] = []
         self._woken_at: float | None = None  # the wake that was asked for
-        self._keeping: io.Keep | None = None  # a checkpoint that waits for its index entries
         self._encoder = Encoder()
         limits = settings.limits
         self.pace = Pace()
-        self.deliveries = Deliveries(me, self.groups)
-        self.readers = Readers(limits.inbox_bytes, self.configuration.class_of, self.groups, self.tell)
+        self.deliveries = Deliveries(self.groups, self.configuration)
+        self.readers = Readers(limits.inbox_bytes, self.class_of, self.groups, self.tell)
         checker = Checker(me, self.configuration)
         self.intake = Intake(checker, self.readers, self.pace, clock, self._step, self.tell)
         self.outbox = Outbox(self, limits, self.tell)
-        self.peers = Peers(me, settings, deployment.neighbours(me), self.incarnation, int(clock() * 1000))
+        self.peers = Peers(me, settings, neighbours(deployment, me), self.incarnation, int(clock() * 1000))
+        self.keeper = Keeper(self)
         self.pipeline = Pipeline(
-            durable=settings.durable, record=self._record, do=self._do, tell=self.tell, freeze=self._freeze
+            durable=settings.durable, record=self._record, do=self._do, tell=self.tell, freeze=self.keeper.freeze
         )
         self._doors: dict[type, Callable[[Any], None]] = {
             io.FromPeer: lambda given: self.intake.take(given.peer, given.messages),
@@ -88,8 +89,8 @@ class Node:
             io.RefusedBy: self._refused_by,
             io.Post: self._post,
             io.Withdraw: lambda given: self.outbox.withdraw(given.token),
-            io.Committed: self._committed,
-            io.Kept: self._kept,
+            io.Committed: self.keeper.committed,
+            io.Kept: self.keeper.kept,
             io.DiskFailed: lambda given: self.fail(given.error),
             io.Took: self._took,
             io.Past: self._past,
@@ -120,7 +121,7 @@ class Node:
         """End a turn: begin to write, and say when to wake. Also for whoever went through `outbox.add`."""
         self.outbox.stirred = False
         self.pipeline.begin()
-        if self.phase is Phase.DRAINING and not self.pipeline.open and self._keeping is None:
+        if self.phase is Phase.DRAINING and not self.pipeline.open and not self.keeper.busy:
             self._enter(Phase.STOPPED)
             self.outbox.close(LostError("the site was stopped"))
             self.readers.close(LostError("the site was stopped"))
@@ -136,13 +137,17 @@ class Node:
         """Have something done by the host."""
         self._out.append(output)
 
+    def go_on_from(self, position: int, messages: int) -> None:
+        """Give no position and no number twice that an earlier life has exported; where nothing else was kept."""
+        self.deliveries.count, self.outbox.messages = position, messages
+
     def start(self) -> Iterator[list[io.Output]]:
         """Come back from the history, slice by slice, then run; raises HistoryError when it does not check out."""
         for _ in recovery.recover(self):
             out, self._out = self._out, []
             yield out
         self._enter(Phase.RUNNING)
-        self._note("site.started", records=self.pipeline.written, delivered=self.deliveries.count)
+        self.note("site.started", records=self.pipeline.written, delivered=self.deliveries.count)
         for peer in sorted(self.peers.needed):
             self.tell(io.Dial(peer))
         self.pace.rest(self.clock())
@@ -162,7 +167,7 @@ class Node:
         self.intake.parked.clear()
         self.outbox.close(error)
         self.readers.close(error)
-        self._note("site.failed", reason=str(error))
+        self.note("site.failed", reason=str(error))
         self.tell(io.Stopped(error))
 
     def _drain(self, _: io.Drain) -> None:
@@ -179,7 +184,8 @@ class Node:
                 self.outbox.count_under_way(self.machines.under_way)
             self.pace.ticked(now, idle=self.machines.idle)
 
-    def _note(self, event: str, **facts: Any) -> None:
+    def note(self, event: str, **facts: Any) -> None:
+        """Have one line logged: a stable name and facts."""
         self.tell(io.Note(event, facts))
 
     # Links.
@@ -194,30 +200,31 @@ class Node:
 
     def _link_made(self, given: io.LinkMade) -> None:
         self.peers.up.add(given.peer)
-        self._note("link.up", peer=given.peer)
+        self.note("link.up", peer=given.peer)
         self._step(LinkUp(given.peer))
         self.pace.rest(self.clock())
 
     def _link_lost(self, given: io.LinkLost) -> None:
         self.peers.up.discard(given.peer)
-        self._note("link.down", peer=given.peer)
+        self.note("link.down", peer=given.peer)
         self._step(LinkDown(given.peer))
 
     def _refused_by(self, given: io.RefusedBy) -> None:
-        self._note("link.refused", peer=given.peer, reason=given.reason)
+        self.note("link.refused", peer=given.peer, reason=given.reason)
         if self.peers.refused_by(given.peer, given.reason, given.code):
-            self._note("history.lost", reason=given.reason)
+            self.note("history.lost", reason=given.reason)
 
     def _begin_anew(self, epoch: int) -> None:
         """Throw away what the machines know and go on in another epoch; only where nothing is durable."""
         lost = LostError(f"lost: {self.peers.restarted} was restarted and the cluster is not durable")
-        self._note("cluster.began_anew", epoch=epoch, reason=str(lost))
-        self.deployment = self.deployment.in_epoch(epoch)
-        self.configuration = self.deployment.configuration
+        self.note("cluster.began_anew", epoch=epoch, reason=str(lost))
+        self.deployment = replace(self.deployment, groups=self.configuration.in_epoch(epoch))
+        self.configuration = self.deployment.groups
         self.intake.checker = Checker(self.me, self.configuration)
-        self.readers.class_of = self.configuration.class_of
+        self.deliveries.configuration = self.configuration
         sent = self.machines.sent  # a source's numbers never restart within its incarnation
-        self.machines = self.deployment.machines(self.me, self.incarnation, sent=sent)
+        self.machines = self.deployment.machines(self.me, self.incarnation)
+        self.machines.source.sent = sent
         self.intake.parked.clear()
         self.deliveries.last.clear()
         self.peers.up.clear()
@@ -260,31 +267,6 @@ class Node:
         if self.exporting:
             self.tell(done)
 
-    # The disk.
-
-    def _freeze(self) -> recovery.Frozen | None:
-        if self.pipeline.bytes <= self.settings.limits.checkpoint_bytes:
-            return None
-        self.pipeline.bytes = 0
-        return recovery.freeze(self)
-
-    def _committed(self, given: io.Committed) -> None:
-        self.commit_seconds += given.seconds
-        positions, frozen = self.pipeline.committed()
-        self.readers.written(len(positions))
-        if self._keeping is None and frozen is not None:
-            oldest = max(0, self.deliveries.count - self.settings.limits.retain_messages)
-            self._keeping = io.Keep(recovery.checkpoint(self, frozen), oldest)
-            if self.pipeline.write_positions():
-                return
-        if self._keeping is not None:
-            self.tell(self._keeping)
-            self._note("history.checkpoint", records=self._keeping.checkpoint.records)
-            self._keeping = None
-
-    def _kept(self, _: io.Kept) -> None:
-        self.checkpoints += 1
-
     # Sending.
 
     def _post(self, post: io.Post) -> None:
@@ -305,7 +287,7 @@ class Node:
             raise LocalError(f"ack is none, ordered or safe, not {ack!r}")
         if ack != "none" and not self.receipts:
             raise LocalError(f"protocol {self.deployment.protocol} gives no receipts: ack must be 'none'")
-        self.deployment.check_destination(self.me, groups)
+        self.deployment.check(self.me, groups)
 
     @property
     def next_number(self) -> int:
@@ -314,7 +296,7 @@ class Node:
 
     def class_of(self, groups: tuple[GroupId, ...]) -> ClassId:
         """Return the class of a destination."""
-        return self.configuration.class_of(groups[0])
+        return self.configuration.destination(groups)
 
     def originate(self, multicast: Multicast) -> None:
         """Give the machines what this site sends."""
@@ -332,16 +314,12 @@ class Node:
 
     def reader(self, name: str, groups: list[GroupId] | None, after: int | None, policy: Policy) -> Reader:
         """Open a reader of all groups this site is in, or of some; after a position, or from now on."""
-        for group in groups or ():
-            if group not in self.groups:
-                raise LocalError(f"{self.me} is not in group {group!r}; it is in {', '.join(sorted(self.groups))}")
-        end = self.deliveries.count
-        begin = end if after is None else after + 1
-        if begin > end:
-            raise LocalError(f"position {after} was never delivered here; the last one is {end - 1}")
-        if begin < end and begin < self.history.first_position:
-            raise LocalError(f"position {begin} is not kept here any more")
-        return self.readers.open(name, frozenset(groups) if groups is not None else None, policy, begin, end)
+        if groups == [] or not self.groups.issuperset(groups or ()):
+            unknown = next((group for group in groups or () if group not in self.groups), "")
+            raise LocalError(f"{self.me} is not in group {unknown!r}; it is in {', '.join(sorted(self.groups))}")
+        wanted = frozenset(groups) if groups is not None else None
+        first = self.history.first_position if self.settings.durable else self.deliveries.count
+        return self.readers.open(name, wanted, policy, after, first, self.deliveries.count)
 
     def _took(self, given: io.Took) -> None:
         self.readers.took(given.reader)

@@ -15,6 +15,7 @@ import msgspec
 
 from ordercast.names import SiteId
 from ordercast.node.settings import Settings
+from ordercast.protocols.registry import Deployment
 from ordercast.wire.peers import VERSION, Hello
 
 CLOCKS_DIFFER_MS = 24 * 3600 * 1000  # at most
@@ -33,6 +34,13 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
 
     reason: str
     code: str = "refused"
+
+
+def neighbours(deployment: Deployment, me: SiteId) -> frozenset[SiteId]:
+    """Return whom this site needs a link to from the start: its neighbours in the plan. Others are called when needed."""
+    edges = deployment.plan.edges if deployment.plan is not None else []
+    pairs = [(edge.parent, edge.child) for edge in edges]
+    return frozenset(site for pair in pairs if me in pair for site in pair if site != me)
 
 
 class Peers:

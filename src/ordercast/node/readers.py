@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from ordercast.client.values import Lot, Policy
-from ordercast.errors import LostError, OrdercastError
+from ordercast.errors import LocalError, LostError, OrdercastError
 from ordercast.names import ClassId, GroupId
 from ordercast.node.inputs import More, Output, ReadPast
 
@@ -63,7 +63,7 @@ class Readers:
     def __init__(
         self,
         limit: int,
-        class_of: Callable[[GroupId], ClassId],
+        class_of: Callable[[tuple[GroupId, ...]], ClassId],
         own: frozenset[GroupId],
         tell: Callable[[Output], None],
     ) -> None:
@@ -72,9 +72,14 @@ class Readers:
         self.recent: deque[Lot] = deque()  # delivered, and not yet in the index of the history
 
     def open(
-        self, name: str, groups: frozenset[GroupId] | None, policy: Policy, begin: int, end: int
+        self, name: str, groups: frozenset[GroupId] | None, policy: Policy, after: int | None, first: int, end: int
     ) -> Reader:
-        """Open a reader that begins at a position; `end` is the position delivered next."""
+        """Open a reader after a position, or from now on; positions are kept from `first` on, `end` is next."""
+        begin = end if after is None else after + 1
+        if begin > end or begin < 0:
+            raise LocalError(f"position {after} was never delivered here; the last one is {end - 1}")
+        if begin < first and begin < end:
+            raise LocalError(f"position {begin} is not kept here any more")
         reader = Reader(name, groups, policy, begin)
         self.all.append(reader)
         if begin < end:
@@ -147,5 +152,5 @@ class Readers:
         for reader in self.all:
             if reader.bytes > self.limit and reader.policy == "block" and not reader.past:
                 for group in self.own if reader.groups is None else reader.groups:
-                    held.setdefault(self.class_of(group), reader)
+                    held.setdefault(self.class_of((group,)), reader)
         return held

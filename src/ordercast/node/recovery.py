@@ -20,13 +20,12 @@ from ordercast.core.events import Multicast
 from ordercast.errors import HistoryError
 from ordercast.history import records
 from ordercast.history.store import Checkpoint, Position
-from ordercast.names import ClassId, GroupId, SiteId
+from ordercast.names import GroupId, SiteId
 from ordercast.node import inputs as io
 from ordercast.node.changes import differences
 from ordercast.node.deliveries import Identity
 from ordercast.node.peers import Life
 from ordercast.wire import batch
-from ordercast.wire.snapshots import decode_snapshot, encode_snapshot
 
 if TYPE_CHECKING:
     from ordercast.node.node import Node
@@ -56,8 +55,8 @@ class State(msgspec.Struct, frozen=True):
     messages: int
     """Sent by this site, by the time the machines were as they are here."""
     last_delivered: dict[SiteId, int]
-    stamps: list[tuple[ClassId, bytes]]
-    """The stamp of the last delivery of each class."""
+    stamps: dict[GroupId, bytes]
+    """The stamp of the last delivery of each order."""
     unfinished: list[Unfinished]
     bodies: list[tuple[Identity, int]]
     """Envelopes that are held back here, and the record that each came in."""
@@ -90,7 +89,7 @@ class Frozen(NamedTuple):
 
 def freeze(node: "Node") -> Frozen:
     """Take the first half: all records so far are stepped, none of this commit is written."""
-    machines = encode_snapshot(node.machines.snapshot())
+    machines = node.deployment.encode(node.machines.snapshot())
     return Frozen(node.pipeline.next_record - 1, machines, node.machines.sent, node.outbox.messages)
 
 
@@ -104,11 +103,61 @@ def checkpoint(node: "Node", frozen: Frozen) -> Checkpoint:
     ]
     state = State(
         format=FORMAT, plan=settings.plan, described=settings.described, machines=frozen.machines,
-        messages=frozen.messages, last_delivered=done.last, stamps=list(done.stamps.items()), unfinished=unfinished,
+        messages=frozen.messages, last_delivered=done.last, stamps=done.stamps, unfinished=unfinished,
         bodies=[(identity, record) for identity, record in done.bodies.items() if record <= frozen.records],
         met=node.peers.met,
     )  # fmt: skip
     return Checkpoint(frozen.records, done.count, _encoder.encode(state))
+
+
+class Keeper:
+    """Tells when a write is done, and takes checkpoints."""
+
+    def __init__(self, node: "Node") -> None:
+        self.node = node
+        self.checkpoints, self.commit_seconds = 0, 0.0
+        self._next: io.Keep | None = None  # waits for its index entries
+        self._under_way = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a checkpoint is under way."""
+        return self._next is not None or self._under_way > 0
+
+    def freeze(self) -> Frozen | None:
+        """Take the first half of a checkpoint, when enough has been written since the last one."""
+        pipeline = self.node.pipeline
+        if self.busy or pipeline.bytes <= self.node.settings.limits.checkpoint_bytes:
+            return None
+        pipeline.bytes = 0
+        return freeze(self.node)
+
+    def committed(self, given: io.Committed) -> None:
+        """A write is on disk: do what follows from it, and ask for a checkpoint when its first half was taken."""
+        node = self.node
+        self.commit_seconds += given.seconds
+        positions, frozen = node.pipeline.committed()
+        node.readers.written(len(positions))
+        if frozen is not None:
+            oldest = max(0, node.deliveries.count - node.settings.limits.retain_messages)
+            needed = frozenset(record for record in node.deliveries.bodies.values() if record <= frozen.records)
+            self._next = io.Keep(checkpoint(node, frozen), oldest, needed)
+            if node.pipeline.write_positions():  # no reader finds a gap between the checkpoint and the index
+                return
+        if self._next is not None:
+            node.tell(self._next)
+            node.note("history.checkpoint", records=self._next.checkpoint.records)
+            self._next, self._under_way = None, self._under_way + 1
+
+    def kept(self, _: io.Kept) -> None:
+        """A checkpoint is on disk."""
+        self.checkpoints += 1
+        self._under_way -= 1
+
+    def first(self) -> None:
+        """Ask for the checkpoint that every history begins with."""
+        self._under_way += 1
+        self.node.tell(io.Keep(checkpoint(self.node, freeze(self.node)), 0))
 
 
 def recover(node: "Node") -> Iterator[None]:
@@ -116,7 +165,7 @@ def recover(node: "Node") -> Iterator[None]:
     found = node.history.checkpoint()
     if found is None:
         if node.settings.durable:
-            node.tell(io.Keep(checkpoint(node, freeze(node)), 0))
+            node.keeper.first()
         return
     _restore(node, found)
     for number, data in enumerate(node.history.records(found.records), start=found.records + 1):
@@ -134,10 +183,10 @@ def _restore(node: "Node", found: Checkpoint) -> None:
             f"{node.me} has a history of another plan ({told}); nothing was changed. Go back to what it was, or start"
             " over: stop all sites, move the data folder aside on every machine, and start again"
         )
-    node.machines.restore(decode_snapshot(state.machines))
+    node.machines.restore(node.deployment.decode(state.machines))
     node.pipeline.written = found.records
     done = node.deliveries
-    done.count, done.last, done.stamps = found.delivered, state.last_delivered, dict(state.stamps)
+    done.count, done.last, done.stamps = found.delivered, state.last_delivered, state.stamps
     done.bodies = dict(state.bodies)
     node.outbox.messages, node.peers.met = state.messages, state.met
     for sent in state.unfinished:

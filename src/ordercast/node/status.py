@@ -85,7 +85,7 @@ def status(node: "Node") -> Status:
     counts = {
         "batches": outbox.batches, "commits": node.pipeline.commits, "records": node.pipeline.written,
         "reconnects": peers.reconnects, "resent": node.intake.resent, "parked": node.intake.waited,
-        "extra": node.intake.extra, "checkpoints": node.checkpoints,
+        "extra": node.intake.extra, "checkpoints": node.keeper.checkpoints,
     }  # fmt: skip
     return Status(
         site=node.me, cluster=node.settings.cluster, protocol=node.deployment.protocol, durable=node.settings.durable,
@@ -96,7 +96,7 @@ def status(node: "Node") -> Status:
         oldest_unsafe_seconds=_age(now, oldest), windows=_windows(node, now), posts_waiting=len(outbox.waiting),
         parked=sum(map(len, node.intake.parked.values())), readers=_readers(node),
         reader_bytes=[reader.bytes for reader in node.readers.all], held=held, records=node.pipeline.written,
-        counts=counts, commit_seconds=round(node.commit_seconds, 3),
+        counts=counts, commit_seconds=round(node.keeper.commit_seconds, 3),
     )  # fmt: skip
 
 
@@ -126,7 +126,7 @@ def _readers(node: "Node") -> list[ReaderStatus]:
     found = []
     for reader in node.readers.all:
         holds_up = sorted(
-            group for group in node.groups if behind.get(node.configuration.class_of(group)) is reader
+            group for group in node.groups if behind.get(node.class_of((group,))) is reader
         )
         groups = sorted(reader.groups) if reader.groups is not None else None
         found.append(ReaderStatus(reader.name, groups, reader.bytes, reader.next, reader.policy, holds_up))
@@ -168,7 +168,7 @@ def _explain_own(node: "Node", number: int, now: float) -> list[str]:
     for sent in node.outbox.unsafe.values():
         if sent.first <= number < sent.first + sent.many:
             entry = node.deployment.entry(sent.groups)
-            place = "ordered" if sent.stamp is not None else f"ordered by {entry}"
+            place = "ordered" if sent.stamp is not None else f"to be ordered by {entry}"
             safe = "not safe yet" if not sent.restored else "not known to be safe since the restart"
             return [f"sent to {'+'.join(sent.groups)} {_age(now, sent.since):.1f} s ago, {place}; {safe}"]
     return ["sent, and safe: every member has it" if node.receipts else "sent"]

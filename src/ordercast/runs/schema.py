@@ -1,89 +1,31 @@
-"""Run directories: what was sent and delivered, as Parquet that anyone can read (docs/formats.md)."""
+"""The run directory, said once: its tables, their columns and what kind of value each holds (docs/formats.md)."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+VERSION, VERSIONS = "2", ("1", "2")
+"""What we write and what we read; a file that does not say, ours or another system's, counts as version 1."""
+VERSION_KEY = b"ordercast.run"
+TEXT, WHOLE, BINARY, NUMBER = "string", "whole number", "binary", "number"
+MANY = "strings, few of them the same"
+GROUPS, LISTS = "string or list of strings", "list of strings"
 
-from ordercast.core.events import Envelope
-from ordercast.errors import InputError
-from ordercast.names import GroupId, SiteId
+Columns = dict[str, str]
 
-Delivered = tuple[SiteId, Envelope, bytes, float]
-"""Site, envelope, stamp, time."""
+MEMBERSHIP: Columns = {"site": TEXT, "group": TEXT}
+SENDS: Columns = {"msg_id": TEXT, "group": GROUPS, "source": TEXT, "source_seq": WHOLE}
+SENDS_OPTIONAL: Columns = {"after": WHOLE, "body_hash": WHOLE}
+DELIVERIES: Columns = {"site": TEXT, "position": WHOLE, **SENDS}
+DELIVERIES_OPTIONAL: Columns = {
+    "epoch": WHOLE, "order_class": TEXT, "stamp": BINARY, "prev_stamp": BINARY, "body_hash": WHOLE
+}  # fmt: skip
+WRITTEN: dict[str, Columns] = {
+    "membership": MEMBERSHIP,
+    "sends": {**SENDS, "sent_at": NUMBER, **SENDS_OPTIONAL},
+    "deliveries": {**DELIVERIES, "epoch": WHOLE, "delivered_at": NUMBER, **DELIVERIES_OPTIONAL},
+}
+"""Every table with all columns that we write, in their order."""
 REPEATED = ("site", "group", "source", "order_class")
+"""Few different names: dictionaries on disk and in memory."""
 COUNTED = ("position", "source_seq", "epoch", "after")
-
-
-def write_run(
-    folder: Path,
-    members: Mapping[GroupId, Sequence[SiteId]],
-    classes: Sequence[Sequence[GroupId]],
-    sends: Iterable[tuple[Envelope, float, int]],
-    deliveries: Iterable[Delivered],
-) -> None:
-    """Write `membership/`, `sends/` and `deliveries/`; a class goes by the name of its first group."""
-    import pyarrow as pa
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: {error.strerror}") from None
-    rows = [(site, group) for group, sites in sorted(members.items()) for site in sites]
-    _write(folder / "membership", {"site": pa.string(), "group": pa.string()}, rows)
-    sent = [(e.msg_id, "+".join(e.groups), e.source, e.number, time, after) for e, time, after in sends]
-    long, text = pa.int64(), pa.string()
-    columns = {
-        "msg_id": text,
-        "group": text,
-        "source": text,
-        "source_seq": long,
-        "sent_at": pa.float64(),
-        "after": long,
-    }
-    _write(folder / "sends", columns, sent)
-    names = [groups[0] for groups in classes]
-    place: dict[SiteId, int] = {}
-    last: dict[tuple[SiteId, int], bytes] = {}
-    done = []
-    for site, e, stamp, time in deliveries:
-        at = place[site] = place.get(site, -1) + 1
-        before = last.get((site, e.order_class))
-        last[site, e.order_class] = stamp
-        group = "+".join(e.groups)
-        head = (site, at, e.msg_id, group, e.source, e.number, e.epoch, time)
-        done.append((*head, names[e.order_class], stamp, before))
-    columns = {"site": text, "position": long, "msg_id": text, "group": text, "source": text, "source_seq": long}
-    columns |= {"epoch": long, "delivered_at": pa.float64(), "order_class": text}
-    _write(folder / "deliveries", columns | {"stamp": pa.binary(), "prev_stamp": pa.binary()}, done)
-
-
-def write_table(table: Any, path: Path, row_group_size: int | None = None) -> None:
-    """Write one Parquet file of a run directory.
-
-    Dictionaries for the names that repeat, differences for what is counted, LZ4, and no column that may be null but
-    `prev_stamp`: read in half the time of Parquet's defaults, and smaller.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    fields = [
-        pa.field(name, column.type, nullable=name == "prev_stamp" or column.null_count > 0)
-        for name, column in zip(table.column_names, table.columns, strict=True)
-    ]
-    table = pa.table(table.columns, schema=pa.schema(fields))
-    names = [name for name in table.column_names if name in REPEATED]
-    counts = {name: "DELTA_BINARY_PACKED" for name in table.column_names if name in COUNTED}
-    pq.write_table(
-        table, path, compression="lz4", use_dictionary=names or False, column_encoding=counts or None,
-        row_group_size=row_group_size,
-    )  # fmt: skip
-
-
-def _write(folder: Path, columns: Mapping[str, object], rows: Sequence[tuple[object, ...]]) -> None:
-    import pyarrow as pa
-
-    folder.mkdir(exist_ok=True)
-    for old in folder.glob("*.parquet"):
-        old.unlink()
-    arrays = [pa.array([row[index] for row in rows], type=kind) for index, kind in enumerate(columns.values())]
-    write_table(pa.table(arrays, names=list(columns)), folder / "part-0.parquet")
+"""Numbers that mostly grow by one: written as differences."""
+MAY_BE_NULL = ("prev_stamp",)
+MAY_BE_ABSENT = ("body_hash",)
+"""Left out of a table as a whole when some of its files lack it; an earlier version wrote those."""

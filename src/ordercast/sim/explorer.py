@@ -23,7 +23,9 @@ from ordercast.names import GroupId, SiteId
 from ordercast.protocols.registry import Deployment
 from ordercast.sim.film import Film, Mark
 from ordercast.sim.world import flight_of
-from ordercast.verify.deliveries import ALWAYS, JUDGES, Record, Sent
+from ordercast.verify.deliveries import ALWAYS, JUDGES
+from ordercast.verify.findings import Sent
+from ordercast.verify.record import Record
 
 MULTICAST, CARRY, LOSE, DOUBLE, CRASH, TICK = range(6)
 
@@ -354,7 +356,7 @@ class Explorer:
         stamps = {site: [(c, s) for _, c, s, _ in local.log] for site, local in zip(self.sites, locals_, strict=True)}
         record = Record(self.deployment.groups.members, sends, logs, stamps)
         names = (*ALWAYS, *sorted(self.deployment.promises))
-        findings = {name: example for name in names if (example := JUDGES[name](record)) is not None}
+        findings = {name: found.says for name in names if (found := JUDGES[name](record)) is not None}
         for site, local in zip(self.sites, locals_, strict=True):
             for message, _, _, body in local.log:
                 if message in sends and body != b"%d" % sends[message].number:

@@ -17,8 +17,9 @@ from ordercast.sim.film import Film
 from ordercast.sim.network import Network
 from ordercast.sim.workload import WORKLOADS, answer
 from ordercast.sim.world import Crash, Outcome, Trace, World
-from ordercast.verify.deliveries import Record, Sent
+from ordercast.verify.findings import Sent
 from ordercast.verify.plans import judge as judge_plan
+from ordercast.verify.record import Record
 
 SEARCH = Budget(steps=20_000)  # for `best`: in steps, so that a run is a function of its seed
 
@@ -127,4 +128,5 @@ def judge(world: World, until: float = float("inf")) -> Verdict:
     """Run a world to its end, and say what its judges found."""
     outcome = world.run(until)
     held = next((f"{site}: {waiting[0]}" for site, waiting in sorted(outcome.held.items())), None)
-    return Verdict(world.deployment, outcome, world.watch.findings() | {"held": held})
+    found = {name: None if finding is None else finding.says for name, finding in world.watch.findings().items()}
+    return Verdict(world.deployment, outcome, found | {"held": held})

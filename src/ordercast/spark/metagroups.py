@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ordercast.audit import tables
+from ordercast.audit import columns
 from ordercast.audit.kernels import Ints, Longs
 from ordercast.errors import InputError
 from ordercast.membership.table import check_group
+from ordercast.runs import reader
 
 Lists = tuple[Longs, Ints]
 """Offsets, and the numbers of groups between them."""
@@ -70,7 +71,7 @@ def merged(path: str, parts: list[Any]) -> Any:
 
 def _sites(table: Any) -> tuple[Ints, Any]:
     """Number the sites of a piece: by runs when rows come site by site (one may come again), by name otherwise."""
-    names = tables.one(table.column("site")).cast(pa.large_string())
+    names = reader.one(table.column("site")).cast(pa.large_string())
     runs = pc.run_end_encode(names)
     if 2 * len(runs.values) <= len(names):
         ends = runs.run_ends.to_numpy()
@@ -81,7 +82,7 @@ def _sites(table: Any) -> tuple[Ints, Any]:
 
 def _in_order(table: Any) -> tuple[Ints, Any]:
     """Number the groups of a piece in the order of their names."""
-    column = tables.one(table.column("group"))
+    column = reader.one(table.column("group"))
     coded = column.dictionary.cast(pa.large_string()).dictionary_encode()  # a file may name a group twice
     order = pc.sort_indices(coded.dictionary)
     names = coded.dictionary.take(order)
@@ -115,7 +116,7 @@ def _bytes(lists: Lists) -> Any:
 
 def _numbers(sets: Any) -> Lists:
     """Read byte strings as lists of numbers."""
-    strings = tables.laid_out(sets)
+    strings = columns.laid_out(sets)
     begin, end = int(strings.offsets[0]), int(strings.offsets[-1])
     numbers = np.frombuffer(strings.data[begin:end].tobytes(), np.int32)
     return (strings.offsets.astype(np.int64) - begin) // 4, numbers

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ordercast.audit import tables
-from ordercast.audit.tables import Piece
+from ordercast.audit.columns import load_compiler
 from ordercast.errors import InputError, OrdercastError
+from ordercast.runs import reader, schema
+from ordercast.runs.reader import Piece
 from ordercast.spark.session import Spark
 
 if TYPE_CHECKING:
@@ -28,11 +29,11 @@ def _reader(folder: str, columns: Mapping[str, str], work: Work) -> Callable[[Pi
 
     def read(piece: Piece) -> Any:
         if piece.rows > COMPILE_ROWS:
-            tables.load_compiler()
-        tables.keep_memory()
-        system, _ = tables.file_system(folder)
+            load_compiler()
+        reader.keep_memory()
+        system, _ = reader.file_system(folder)
         try:
-            table = tables.tidy(tables.read(system, piece, plain), plain)
+            table = reader.tidy(reader.read(system, piece, plain), plain)
         except InputError as error:
             raise RuntimeError(f"{MARK}{error}") from None
         try:
@@ -96,7 +97,7 @@ def decoded(table: Any) -> Any:
 
 def schema_of(columns: Mapping[str, str]) -> str:
     """Return what Spark calls the types of these columns."""
-    called = {tables.TEXT: "string", tables.MANY: "string", tables.WHOLE: "bigint", tables.BINARY: "binary"}
+    called = {schema.TEXT: "string", schema.MANY: "string", schema.WHOLE: "bigint", schema.BINARY: "binary"}
     return ", ".join(f"`{name}` {called[kind]}" for name, kind in columns.items())
 
 

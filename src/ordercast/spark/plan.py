@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 
-from ordercast.audit import tables
 from ordercast.errors import InputError, PlanError
 from ordercast.membership.table import Membership, check_group
 from ordercast.names import ClassRule, Planner
@@ -26,6 +25,7 @@ from ordercast.planning.metagroup_tree import metagroup
 from ordercast.planning.plan import Cost
 from ordercast.planning.propagation_graph import greedy
 from ordercast.planning.request import Request
+from ordercast.runs import reader, schema
 from ordercast.spark.metagroups import merged, sets_of_sites, sites_and_sets
 from ordercast.spark.pieces import collect, fold_pieces, frame_of_pieces, refused
 from ordercast.spark.session import Spark
@@ -58,25 +58,25 @@ class SparkPlan:
     memberships: int
 
 
-def find_membership(path: str) -> tuple[str, tables.Table]:
+def find_membership(path: str) -> tuple[str, reader.Table]:
     """Find a membership: a folder or file of Parquet anywhere Arrow reads."""
-    system, plain = tables.file_system(path)
+    system, plain = reader.file_system(path)
     kind = system.get_file_info(plain).type
     if kind == pafs.FileType.NotFound:
         raise InputError(f"{path}: no such file")
     if kind == pafs.FileType.File:
         folder, _, name = plain.rpartition("/")
-        found = tables.find(_like(path, folder or "."), "", tables.MEMBERSHIP, {}, only=name)
+        found = reader.find(_like(path, folder or "."), "", schema.MEMBERSHIP, {}, only=name)
     else:
-        found = tables.find(path, "", tables.MEMBERSHIP, {})
-    return path, replace(found, columns={"site": tables.MANY, "group": tables.TEXT})
+        found = reader.find(path, "", schema.MEMBERSHIP, {})
+    return path, replace(found, columns={"site": schema.MANY, "group": schema.TEXT})
 
 
 def _like(path: str, folder: str) -> str:
     return path.rsplit("/", 1)[0] if "://" in path else folder
 
 
-def sets(spark: Spark, path: str, found: tables.Table) -> "DataFrame":
+def sets(spark: Spark, path: str, found: reader.Table) -> "DataFrame":
     """Return site, groups: the sorted list of every site's groups."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -112,7 +112,7 @@ def plan_tables(spark: Spark, path: str, request: Request) -> SparkPlan:
 def compressed(path: str, metas: Any) -> tuple[Membership, Any]:
     """Build the membership of representatives, and of a twin for each that stands for more; with their weights."""
     site_names, many = metas.column("meta").to_pylist(), metas.column("n").to_numpy()
-    lists = tables.one(metas.column("groups"))
+    lists = reader.one(metas.column("groups"))
     of_list = lists.flatten().dictionary_encode()
     group_names = of_list.dictionary.to_pylist()
     if "" in site_names or "" in group_names:

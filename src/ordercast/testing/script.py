@@ -223,4 +223,4 @@ class Script:
         assert self.plan is not None
         for name, found in judge(self.plan).findings.items():
             if name != "cost":
-                yield f"{name}: {'yes' if found.ok else 'no: ' + found.example}"
+                yield f"{name}: {'yes' if found.ok else 'no: ' + found.says}"

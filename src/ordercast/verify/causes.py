@@ -4,62 +4,41 @@ A message happened before another when its source sent it earlier, or when the o
 on through others. A message that a site never delivers is a loss, not a break of causal order.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
 
 from ordercast.names import SiteId
-
-if TYPE_CHECKING:
-    from ordercast.verify.deliveries import MsgId, Record
+from ordercast.verify import findings
+from ordercast.verify.findings import Finding, MsgId, Step
+from ordercast.verify.record import Record
 
 Past = dict[SiteId, int]
 """The highest number of each source; with it, all lower ones of that source."""
 
 
-@dataclass(frozen=True)
-class Step:
-    """At a site this came before that."""
-
-    how: Literal["delivers", "sends"]
-    site: SiteId
-    first: "MsgId"
-    then: "MsgId"
-
-
-@dataclass(frozen=True)
-class CausalBreak:
-    """What is wrong: a message delivered before its cause, or causes in a circle."""
-
-    many: int
-    steps: tuple[Step, ...]
-    circle: bool = False
-
-    def __str__(self) -> str:
-        """Say it in one sentence."""
-        if not self.circle:
-            (step,) = self.steps
-            return f"{step.site} delivers {step.first} before {step.then}, which happened before it was sent"
-        told = (f"{s.site} {s.how} {s.first} before it sends {s.then}" for s in self.steps)
-        return f"messages cause each other in a circle: {'; '.join(told)}"
-
-
-def causal_break(record: "Record") -> CausalBreak | None:
-    """Return what breaks causal order, or None."""
+def causal(record: Record) -> Iterator[Finding]:
+    """What happened before a message was sent is delivered before it, where both are delivered."""
     known = _Pasts(record)
     if known.stuck:
         steps = known.circle()
-        return CausalBreak(1, tuple(steps), circle=True)
+        yield findings.circle(steps, _shown(record, steps))
+        return
     many, first = 0, None
     for site, log in sorted(record.logs.items()):
         for message, later in _late(record, known.past, log):
             many += 1
-            first = first or Step("delivers", site, message, later)
-    return None if first is None else CausalBreak(many, (first,))
+            first = first or Step(site, message, later, "delivers")
+    if first is not None:
+        yield findings.late(first, _shown(record, [first]), many)
 
 
-def _late(record: "Record", past: Mapping["MsgId", Past], log: Sequence["MsgId"]) -> list[tuple["MsgId", "MsgId"]]:
+def _shown(record: Record, steps: Sequence[Step]) -> list[findings.Delivery]:
+    """Return the deliveries that the steps name, as far as there are any."""
+    named = {(step.site, message) for step in steps for message in (step.first, step.then)}
+    return [row for site in sorted(record.rows) for row in record.rows[site] if (site, row.msg_id) in named]
+
+
+def _late(record: Record, past: Mapping[MsgId, Past], log: Sequence[MsgId]) -> list[tuple[MsgId, MsgId]]:
     """Return the messages of a log that something of their past comes after; in the order of the log."""
     found = []
     lowest: dict[SiteId, tuple[int, MsgId]] = {}  # of what is delivered later, by source
@@ -79,7 +58,7 @@ def _late(record: "Record", past: Mapping["MsgId", Past], log: Sequence["MsgId"]
 class _Pasts:
     """The past of every message, found source by source; what is left over causes itself."""
 
-    def __init__(self, record: "Record") -> None:
+    def __init__(self, record: Record) -> None:
         self.record = record
         self.sent_by: dict[SiteId, list[MsgId]] = {}
         for message, sent in sorted(record.sends.items(), key=lambda item: (item[1].number, item[0])):
@@ -104,7 +83,7 @@ class _Pasts:
         known = self.knows[site]
         known[source] = max(known.get(source, number), number)
 
-    def _read_up_to(self, site: SiteId, message: "MsgId") -> "MsgId | None":
+    def _read_up_to(self, site: SiteId, message: MsgId) -> MsgId | None:
         """Let a source learn what it had delivered before it sent; returns what has no known past yet."""
         log = self.record.logs.get(site, ())
         while self.read[site] < min(self.record.sends[message].after, len(log)):
@@ -131,7 +110,7 @@ class _Pasts:
         waits = waits[[at for at, _, _ in waits].index(site) :]
         steps = []
         for (site, message, seen), (other, earlier, _) in pairwise([*waits, waits[0]]):
-            steps.append(Step("delivers", site, seen, message))
+            steps.append(Step(site, seen, message, "delivers"))
             if earlier != seen:
-                steps.append(Step("sends", other, earlier, seen))
+                steps.append(Step(other, earlier, seen, "sends"))
         return steps

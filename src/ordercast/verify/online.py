@@ -1,18 +1,22 @@
-"""The judges while a run goes on: the same verdicts as `verify.deliveries`, in memory bounded by what is under way.
+"""The judges of a run that goes on: the verdicts of `verify.deliveries`, in memory bounded by what is under way.
 
-A message is *retired* once it stands first at every destination among what is not retired there. Messages on or behind
-a cycle never are, so what is left in the end is exactly what there is to look at: the judges of `verify.deliveries`
-read those remains and find the example. Everything else is seen at the delivery that breaks it.
+A message is *retired* when it stands first at every destination among the messages that are not retired there: this is
+Kahn's topological sort of the union of all logs, done while the logs grow. Messages on or behind a cycle are never
+retired, so what is left at the end is exactly what is missing or out of order; the judges of `verify.deliveries` read
+those remains and find the example. Every other violation is seen at the delivery that commits it.
 
-Bodies are compared too, and receipts: a place must be the stamp that is delivered, safe means that every destination
-has delivered, and what a source is promised to hear it must hear.
+Receipts are judged too: the place that a source hears must be the stamp that is delivered; a message that is called
+safe must have been delivered at every destination; and a source must hear what it was promised to hear.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from ordercast.names import GroupId, SiteId
-from ordercast.verify.deliveries import JUDGES, Record, Sent
+from ordercast.verify import findings
+from ordercast.verify.deliveries import JUDGES
+from ordercast.verify.findings import NOWHERE, Delivery, Finding, Sent, Step
+from ordercast.verify.record import Record
 
 Key = tuple[SiteId, int]
 """A message: its source, and the number the source gave it."""
@@ -21,7 +25,7 @@ Key = tuple[SiteId, int]
 class _Open:
     """A message that is not retired."""
 
-    __slots__ = ("body", "destinations", "first_at", "groups", "missing", "past", "stamp")
+    __slots__ = ("body", "destinations", "first_at", "groups", "missing", "past", "stamp", "stamped_at")
 
     def __init__(
         self, groups: tuple[GroupId, ...], destinations: frozenset[SiteId], past: dict[SiteId, int], body: bytes
@@ -30,17 +34,18 @@ class _Open:
         self.missing = set(destinations)
         self.first_at = 0  # at how many destinations it stands first
         self.stamp: bytes | None = None
+        self.stamped_at: SiteId = ""  # who told the stamp first
 
 
 class _Site:
-    """What one site has delivered and was not retired, and the last of everything."""
+    """What one site has delivered: the messages that are not retired, and the last of every stream and class."""
 
     __slots__ = ("fifo", "knows", "log", "passed", "stamps")
 
     def __init__(self) -> None:
         self.log: deque[Key] = deque()
         self.fifo: dict[tuple[SiteId, GroupId], int] = {}
-        self.stamps: dict[int, tuple[bytes, Key]] = {}
+        self.stamps: dict[Hashable, tuple[bytes, Key]] = {}
         self.knows: dict[SiteId, int] = {}  # the highest number of each source in this site's past
         self.passed: dict[SiteId, tuple[int, Key]] = {}  # the highest number in the past of what it delivered, of which
 
@@ -53,8 +58,10 @@ class Watch:
     ) -> None:
         self.members, self.promises, self.receipts = members, promises, receipts
         self.causal = "causal" in promises
-        self.all_places = True  # on links that lose or reorder, the word of a place may be lost, or come too late
-        self.broken: dict[str, str] = {}
+        self.all_places = True
+        """Whether every place must be heard; a link that loses or reorders may lose the word of a place."""
+        self.broken: dict[str, Finding] = {}
+        """The first violation of each property so far."""
         self._open: dict[Key, _Open] = {}
         self._sites: dict[SiteId, _Site] = {site: _Site() for sites in members.values() for site in sites}
         self._last: dict[SiteId, int] = {}
@@ -74,7 +81,7 @@ class Watch:
             past = dict(knows)
             knows[source] = number
         if number != self._last.get(source, 0) + 1:
-            self._break("creation", f"{source} sends number {number} after {self._last.get(source, 0)}")
+            self._break(Finding("creation", f"{source} sends number {number} after {self._last.get(source, 0)}"))
         self._open[source, number] = _Open(groups, destinations, past, body)
         self._last[source] = number
         if self.receipts:
@@ -87,9 +94,11 @@ class Watch:
         known = self._not_placed.pop(key, None)
         message = self._open.get(key)
         if message is not None:
-            known = message.stamp = message.stamp or stamp
+            if message.stamp is None:
+                message.stamp, message.stamped_at = stamp, source
+            known = message.stamp
         if known is not None and known != stamp:
-            self._break("receipts", f"{source} hears another place of {_name(key)} than is delivered")
+            self._break(Finding("receipts", f"{source} hears another place of {_name(key)} than is delivered"))
 
     def safe(self, source: SiteId, number: int) -> None:
         """A source hears that its message is at every destination."""
@@ -97,7 +106,8 @@ class Watch:
         missing = self.missing(source, number)
         if missing or number > self._last.get(source, 0):
             lacks = min(missing, default="everybody")
-            self._break("receipts", f"{source} hears that {source}:{number} is safe, and {lacks} lacks it")
+            says = f"{source} hears that {source}:{number} is safe, and {lacks} lacks it"
+            self._break(Finding("receipts", says))
 
     def lost_receipts(self, source: SiteId) -> None:
         """A source has crashed: nobody waits there any more to hear of a place."""
@@ -106,10 +116,11 @@ class Watch:
 
     def differs(self, site: SiteId, source: SiteId, number: int) -> None:
         """A restarted site delivers something else than before."""
-        self._break("duplicate", f"{site} delivers {source}:{number} again after a restart, or in another place")
+        says = f"{site} delivers {source}:{number} again after a restart, or in another place"
+        self._break(Finding("duplicate", says))
 
     def delivered(
-        self, site: SiteId, source: SiteId, number: int, order_class: int, stamp: bytes, body: bytes = b""
+        self, site: SiteId, source: SiteId, number: int, class_id: Hashable, stamp: bytes, body: bytes = b""
     ) -> None:
         """A site delivers."""
         key = (source, number)
@@ -119,50 +130,56 @@ class Watch:
             return
         message.missing.discard(site)
         if body != message.body:
-            self._break("creation", f"{site} delivers {_name(key)} with another body than was sent")
+            self._break(findings.other_body(_row(site, key, message)))
         at = self._sites[site]
         for group in message.groups:
             stream = (source, group)
             if at.fifo.get(stream, 0) > number:
-                self._break(
-                    "fifo", f"{site} delivers {_name((source, at.fifo[stream]))} before {_name(key)} of {group}"
-                )
+                before = _row(site, (source, at.fifo[stream]), message)
+                self._break(findings.not_as_sent(before, _row(site, key, message), *stream))
             at.fifo[stream] = number
-        if message.stamp is None:
-            message.stamp = stamp
-            if key in self._not_placed:
-                self._not_placed[key] = stamp
-        elif message.stamp != stamp:
-            self._break("stamps", f"{site} delivers {_name(key)} with another stamp than a site before it")
-        last = at.stamps.get(order_class)
-        if last is not None and last[0] >= stamp:
-            self._break("stamps", f"{site} delivers {_name(last[1])} before {_name(key)}, whose stamp is not larger")
-        at.stamps[order_class] = (stamp, key)
+        self._stamp(site, at, key, message, class_id, stamp)
         if self.causal:
             self._hear(site, at, key, message)
         at.log.append(key)
         if len(at.log) == 1:
             self._stands_first(message, key)
 
-    def _stray(self, site: SiteId, key: Key, message: _Open | None) -> None:
-        if message is not None and site not in message.destinations:
-            groups = "+".join(message.groups)
-            self._break("creation", f"{site} delivers {_name(key)} to {groups}, but is not a member")
-        elif message is not None or key[1] <= self._last.get(key[0], 0):
-            self._break("duplicate", f"{site} delivers {_name(key)} twice")
-        else:
-            self._break("creation", f"{site} delivers {_name(key)}, which nobody sent")
+    def _stamp(self, site: SiteId, at: _Site, key: Key, message: _Open, class_id: Hashable, stamp: bytes) -> None:
+        """A message has one stamp, and it is larger than the last one of its class here."""
+        if message.stamp is None:
+            message.stamp, message.stamped_at = stamp, site
+            if key in self._not_placed:
+                self._not_placed[key] = stamp
+        elif message.stamp != stamp:
+            self._break(findings.two_stamps(_row(message.stamped_at, key, message), _row(site, key, message)))
+        last = at.stamps.get(class_id)
+        if last is not None and last[0] >= stamp:
+            self._break(findings.not_larger(_row(site, last[1], message), _row(site, key, message)))
+        at.stamps[class_id] = (stamp, key)
 
-    def _break(self, name: str, example: str) -> None:
-        self.broken.setdefault(name, example)
+    def _stray(self, site: SiteId, key: Key, message: _Open | None) -> None:
+        """Say what is wrong with a delivery that nobody waits for here."""
+        row = _row(site, key, message)
+        if message is not None and site not in message.destinations:
+            self._break(findings.stranger(row))
+        elif message is not None or key[1] <= self._last.get(key[0], 0):
+            self._break(findings.twice(row, row))
+        else:
+            self._break(findings.unsent(row))
+
+    def _break(self, finding: Finding) -> None:
+        self.broken.setdefault(finding.property, finding)
 
     def _hear(self, site: SiteId, at: _Site, key: Key, message: _Open) -> None:
-        """What is in the past of a message that was delivered here comes too late now; its past is this site's too."""
+        """Judge causal order at a delivery, and add the message's past to this site's.
+
+        `passed` is what the past of earlier deliveries covers: a message below it comes too late.
+        """
         source, number = key
         upto, of = at.passed.get(source, (0, key))
         if number <= upto:
-            name = _name(of)
-            self._break("causal", f"{site} delivers {name} before {_name(key)}, which happened before it was sent")
+            self._break(findings.late(Step(site, _name(of), _name(key), "delivers")))
         for other, known in message.past.items():
             if at.passed.get(other, (0, key))[0] < known:
                 at.passed[other] = (known, key)
@@ -171,7 +188,7 @@ class Watch:
         at.knows[source] = max(at.knows.get(source, 0), number)
 
     def _stands_first(self, message: _Open, key: Key) -> None:
-        """Count where a message stands first; everywhere: retire it, and look at those behind it."""
+        """Count one more destination where a message stands first; at the last one retire it, and look behind it."""
         ready = [(message, key)]
         while ready:
             message, key = ready.pop()
@@ -196,21 +213,26 @@ class Watch:
         logs = {site: [_name(key) for key in at.log] for site, at in self._sites.items()}
         return Record(self.members, sends, logs)
 
-    def findings(self) -> dict[str, str | None]:
+    def findings(self) -> dict[str, Finding | None]:
         """Return the verdict on everything promised; call it when the run is over."""
-        names = ("creation", "duplicate", "completeness", "stamps", *(["receipts"] if self.receipts else ()))
-        found = dict.fromkeys((*names, *sorted(self.promises)))
+        names = ("creation", "duplicate", "completeness", "body", "stamps", *(["receipts"] if self.receipts else ()))
         if self._not_safe:
-            self._break("receipts", f"nobody says that {_name(next(iter(self._not_safe)))} is safe")
+            says = f"nobody says that {_name(next(iter(self._not_safe)))} is safe"
+            self._break(Finding("receipts", says))
         if self._not_placed and self.all_places:
-            self._break("receipts", f"nobody says where {_name(next(iter(self._not_placed)))} stands")
-        record = self.remains() if self._open else None
-        for name in found:
-            found[name] = self.broken.get(name)
-            if record is not None and name in ("completeness", "total", "acyclic"):
-                found[name] = JUDGES[name](record)
+            says = f"nobody says where {_name(next(iter(self._not_placed)))} stands"
+            self._break(Finding("receipts", says))
+        found = {name: self.broken.get(name) for name in (*names, *sorted(self.promises))}
+        if self._open:
+            record = self.remains()
+            found |= {name: JUDGES[name](record) for name in ("completeness", "total", "acyclic") if name in found}
         return found
 
 
 def _name(key: Key) -> str:
     return f"{key[0]}:{key[1]}"
+
+
+def _row(site: SiteId, key: Key, message: _Open | None) -> Delivery:
+    """Return a delivery as evidence."""
+    return Delivery(site, NOWHERE, _name(key), message.groups if message is not None else (), *key)

@@ -30,6 +30,7 @@ from itertools import combinations
 from ordercast.names import GroupId, Level, SiteId
 from ordercast.planning.plan import Plan
 from ordercast.verify.cycles import CycleSearch
+from ordercast.verify.findings import Answer, Finding
 
 SEARCH_STEPS_AT_MOST = 100_000
 REQUIRED = ("form", "PG1", "PG2", "forest", "extra")
@@ -37,19 +38,11 @@ REQUIRED = ("form", "PG1", "PG2", "forest", "extra")
 
 
 @dataclass(frozen=True)
-class Finding:
-    """The answer to one question about a plan, with an example when the answer is no."""
-
-    ok: bool
-    example: str = ""
-
-
-@dataclass(frozen=True)
 class Verdict:
     """What the judge found. What is `REQUIRED`, and the level, must hold; the others are told."""
 
     level: Level
-    findings: dict[str, Finding] = field(default_factory=dict)
+    findings: dict[str, Answer] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -62,31 +55,33 @@ class Verdict:
         return next((name for name in (*REQUIRED, str(self.level)) if not self.findings[name].ok), None)
 
     def __str__(self) -> str:
-        said = (f"{name}: {'yes' if found.ok else 'no: ' + found.example}" for name, found in self.findings.items())
+        said = (f"{name}: {'yes' if found.ok else 'no: ' + found.says}" for name, found in self.findings.items())
         return "\n".join(said)
 
 
 def judge(plan: Plan, membership: Mapping[GroupId, Iterable[SiteId]] | None = None) -> Verdict:
     """Judge a plan by what its edges do, whoever made it; with a membership, also that it plans for that one."""
     routes = Routes(plan)
-    verdict = Verdict(plan.level)
-    found = verdict.findings
-    found["form"] = _form(plan, membership)
-    found["PG1"] = _primary_destinations(plan)
-    found["PG2"] = routes.exactly_once() if found["PG1"].ok else Finding(False, "not judged: PG1 fails")
-    if found["form"].ok and found["PG2"].ok:
+    says: dict[str, str | None] = {"form": _form(plan, membership), "PG1": _primary_destinations(plan)}
+    says["PG2"] = routes.exactly_once() if says["PG1"] is None else "not judged: PG1 fails"
+    if says["form"] is None and says["PG2"] is None:
         forests = _forests(plan)
-        found["forest"] = _whole(plan, routes.class_of) if forests.ok else forests
-        found["total"], found["acyclic"] = _order(plan, routes, trees=forests.ok)
-        found["extra"] = _extra(plan, routes)
-        found["cost"] = _cost(plan, routes)
+        says["forest"] = _whole(plan, routes.class_of) if forests is None else forests
+        says["total"], says["acyclic"] = _order(plan, routes, trees=forests is None)
+        says["extra"] = _extra(plan, routes)
+        says["cost"] = _cost(plan, routes)
     else:
-        for name in ("forest", "total", "acyclic", "extra", "cost"):
-            found[name] = Finding(False, f"not judged: {'PG2' if found['form'].ok else 'form'} fails")
-    found["PG3"] = _entries_are_members(plan)
-    found["PG4"] = _no_extra_nodes(plan, routes)
-    found["MGT rule 1"], found["MGT rule 2"] = _meta_group_rules(plan, routes)
-    return verdict
+        fails = "PG2" if says["form"] is None else "form"
+        says |= dict.fromkeys(("forest", "total", "acyclic", "extra", "cost"), f"not judged: {fails} fails")
+    says["PG3"] = _entries_are_members(plan)
+    says["PG4"] = _no_extra_nodes(plan, routes)
+    says["MGT rule 1"], says["MGT rule 2"] = _meta_group_rules(plan, routes)
+    return Verdict(plan.level, {name: _answer(name, said) for name, said in says.items()})
+
+
+def _answer(name: str, says: str | None) -> Answer:
+    """Return the answer to one question about a plan; None says that it holds."""
+    return Answer() if says is None else Answer(False, 1, Finding(name, says))
 
 
 class Routes:
@@ -102,7 +97,7 @@ class Routes:
                 self.senders[group].setdefault(receiver, []).append(sender)
                 self.receivers[group].setdefault(sender, []).append(receiver)
 
-    def exactly_once(self) -> Finding:
+    def exactly_once(self) -> str | None:
         """PG2: a unique path from the primary destination to every member, and no edge that nothing crosses."""
         for group, route in self.plan.groups.items():
             senders = self.senders[group]
@@ -114,18 +109,14 @@ class Routes:
                         todo.append(site)
             for site in route.members:
                 if site not in reached:
-                    return Finding(False, f"member {site!r} of {group!r} has no path from the entry {route.entry!r}")
+                    return f"member {site!r} of {group!r} has no path from the entry {route.entry!r}"
             for site, of_site in sorted(senders.items()):
                 if site not in reached:
-                    return Finding(
-                        False, f"edge {of_site[0]!r} -> {site!r} lists {group!r} but none of its messages reach it"
-                    )
+                    return f"edge {of_site[0]!r} -> {site!r} lists {group!r} but none of its messages reach it"
                 if len(of_site) > 1 or site == route.entry:
                     twice = ["outside", *of_site] if site == route.entry else of_site
-                    return Finding(
-                        False, f"{site!r} gets the messages of {group!r} twice: from {twice[0]!r} and {twice[1]!r}"
-                    )
-        return Finding(True)
+                    return f"{site!r} gets the messages of {group!r} twice: from {twice[0]!r} and {twice[1]!r}"
+        return None
 
     def sender(self, group: GroupId, site: SiteId) -> SiteId | None:
         """Return the site from which a site gets a group's messages; None at the entry. Needs PG2."""
@@ -153,46 +144,46 @@ class Routes:
         return site
 
 
-def _form(plan: Plan, membership: Mapping[GroupId, Iterable[SiteId]] | None) -> Finding:
+def _form(plan: Plan, membership: Mapping[GroupId, Iterable[SiteId]] | None) -> str | None:
     if not plan.groups:
-        return Finding(False, "the plan has no groups")
+        return "the plan has no groups"
     if plan.epoch < 1:
-        return Finding(False, f"the epoch is {plan.epoch}; epochs count from 1")
+        return f"the epoch is {plan.epoch}; epochs count from 1"
     for group, route in plan.groups.items():
         if not group or "" in (*route.members, *route.extra):
-            return Finding(False, f"group {group!r}: a name is empty")
+            return f"group {group!r}: a name is empty"
         parts = group.split("+")
         if len(parts) > 1:
             problem = _union_problem(plan, group, parts)
             if problem is not None:
-                return Finding(False, problem)
+                return problem
     for edge in plan.edges:
         if not edge.parent or not edge.child:
-            return Finding(False, f"edge {edge.parent!r} -> {edge.child!r}: a name is empty")
+            return f"edge {edge.parent!r} -> {edge.child!r}: a name is empty"
     links = Counter((edge.parent, edge.child) for edge in plan.edges)
     for (parent, child), count in links.items():
         if count > 1:
-            return Finding(False, f"the edge {parent!r} -> {child!r} is listed {count} times: one link, one entry")
+            return f"the edge {parent!r} -> {child!r} is listed {count} times: one link, one entry"
     in_classes = Counter(group for groups in plan.classes for group in groups)
     for group in plan.groups:
         if in_classes[group] != 1:
-            return Finding(False, f"group {group!r} is in {in_classes[group]} classes, not in one")
+            return f"group {group!r} is in {in_classes[group]} classes, not in one"
     for group in in_classes:
         if group not in plan.groups:
-            return Finding(False, f"class group {group!r} is not planned")
+            return f"class group {group!r} is not planned"
     for edge in plan.edges:
         for group in edge.groups:
             if group not in plan.groups:
-                return Finding(False, f"edge {edge.parent!r} -> {edge.child!r} lists the unknown group {group!r}")
+                return f"edge {edge.parent!r} -> {edge.child!r} lists the unknown group {group!r}"
     for group, route in plan.groups.items():
         if not route.members or len(set(route.members)) < len(route.members):
-            return Finding(False, f"group {group!r} has no members, or one twice")
+            return f"group {group!r} has no members, or one twice"
     if membership is not None:
         wanted = {group: set(sites) for group, sites in membership.items()}
         for group in wanted.keys() | plan.groups.keys():
             if group not in plan.groups or wanted.get(group) != set(plan.groups[group].members):
-                return Finding(False, f"group {group!r} has other members than in the membership")
-    return Finding(True)
+                return f"group {group!r} has other members than in the membership"
+    return None
 
 
 def _union_problem(plan: Plan, union: GroupId, parts: list[GroupId]) -> str | None:
@@ -207,36 +198,36 @@ def _union_problem(plan: Plan, union: GroupId, parts: list[GroupId]) -> str | No
     return None
 
 
-def _primary_destinations(plan: Plan) -> Finding:
+def _primary_destinations(plan: Plan) -> str | None:
     for group, route in plan.groups.items():
         if not route.entry:
-            return Finding(False, f"group {group!r} has no entry")
-    return Finding(True)
+            return f"group {group!r} has no entry"
+    return None
 
 
-def _entries_are_members(plan: Plan) -> Finding:
+def _entries_are_members(plan: Plan) -> str | None:
     for group, route in plan.groups.items():
         if route.entry not in route.members:
-            return Finding(False, f"the entry {route.entry!r} of {group!r} is not a member")
-    return Finding(True)
+            return f"the entry {route.entry!r} of {group!r} is not a member"
+    return None
 
 
-def _no_extra_nodes(plan: Plan, routes: Routes) -> Finding:
+def _no_extra_nodes(plan: Plan, routes: Routes) -> str | None:
     for group, route in plan.groups.items():
         extra = sorted(set(routes.reached(group)).difference(route.members))
         if extra:
-            return Finding(False, f"{extra[0]!r} is an extra node of {group!r}")
-    return Finding(True)
+            return f"{extra[0]!r} is an extra node of {group!r}"
+    return None
 
 
-def _meta_group_rules(plan: Plan, routes: Routes) -> tuple[Finding, Finding]:
+def _meta_group_rules(plan: Plan, routes: Routes) -> tuple[str | None, str | None]:
     """Rule 1: a group enters at one of its meta-groups. Rule 2: its messages come into each of them at one site."""
     groups_of: dict[SiteId, list[GroupId]] = defaultdict(list)
     for group in sorted(plan.groups):
         for site in plan.groups[group].members:
             groups_of[site].append(group)
     meta_of = {site: tuple(groups) for site, groups in groups_of.items()}
-    rule_2 = Finding(True)
+    rule_2: str | None = None
     for group, route in plan.groups.items():
         doors: dict[tuple[GroupId, ...], SiteId] = {}
         for site in route.members:
@@ -244,17 +235,17 @@ def _meta_group_rules(plan: Plan, routes: Routes) -> tuple[Finding, Finding]:
             if sender is not None and meta_of.get(sender) == meta_of[site]:
                 continue
             first = doors.setdefault(meta_of[site], site)
-            if first != site and rule_2.ok:
+            if first != site and rule_2 is None:
                 where = f"<{' '.join(meta_of[site])}>"
-                rule_2 = Finding(False, f"messages of {group!r} come into {where} at {first!r} and {site!r}")
+                rule_2 = f"messages of {group!r} come into {where} at {first!r} and {site!r}"
     return _entries_are_members(plan), rule_2
 
 
-def _order(plan: Plan, routes: Routes, *, trees: bool) -> tuple[Finding, Finding]:
+def _order(plan: Plan, routes: Routes, *, trees: bool) -> tuple[str | None, str | None]:
     if trees and _parts_meet_without_cycle(plan, _connected(plan, routes.class_of)):
-        return Finding(True), Finding(True)
+        return None, None
     total = _total(plan, routes, routes.class_of if trees else {})
-    if not total.ok:
+    if total is not None:
         return total, total
     search = CycleSearch(plan, routes.merge_point, routes.sender, SEARCH_STEPS_AT_MOST)
     cycle = search.find()
@@ -263,44 +254,43 @@ def _order(plan: Plan, routes: Routes, *, trees: bool) -> tuple[Finding, Finding
             f"{site!r} delivers {first!r} before {then!r} (they meet at {routes.merge_point(first, then, site)!r})"
             for first, then, site in cycle
         ]
-        return total, Finding(False, "one message each to these groups can form a cycle: " + ", ".join(steps))
+        return total, "one message each to these groups can form a cycle: " + ", ".join(steps)
     if search.gave_up:
-        return total, Finding(False, f"not proven: no cycle in {SEARCH_STEPS_AT_MOST} steps, and more to search")
-    return total, Finding(True)
+        return total, f"not proven: no cycle in {SEARCH_STEPS_AT_MOST} steps, and more to search"
+    return total, None
 
 
-def _forests(plan: Plan) -> Finding:
+def _forests(plan: Plan) -> str | None:
     """Tell whether the edges of every class form a forest: one parent per site, and no way back to it."""
     class_of = plan.class_of()
     parent: dict[tuple[int, SiteId], SiteId] = {}
     for group, sender, receiver in plan.crossings():
         first = parent.setdefault((class_of[group], receiver), sender)
         if first != sender:
-            said = f"{receiver!r} has two parents in the class of {group!r}: {first!r} and {sender!r}"
-            return Finding(False, said)
+            return f"{receiver!r} has two parents in the class of {group!r}: {first!r} and {sender!r}"
     rooted: set[tuple[int, SiteId]] = set()
     for start in parent:
         path: dict[tuple[int, SiteId], None] = {}
         node: tuple[int, SiteId] | None = start
         while node is not None and node not in rooted:
             if node in path:
-                return Finding(False, f"{node[1]!r} is above itself in class {node[0]}")
+                return f"{node[1]!r} is above itself in class {node[0]}"
             path[node] = None
             above = parent.get(node)
             node = None if above is None else (node[0], above)
         rooted.update(path)
-    return Finding(True)
+    return None
 
 
-def _whole(plan: Plan, class_of: Mapping[GroupId, int]) -> Finding:
+def _whole(plan: Plan, class_of: Mapping[GroupId, int]) -> str | None:
     """Tell whether the groups of every class hang together: a message to several of them may tie what does not."""
     part_of = _connected(plan, class_of)
     first: dict[int, GroupId] = {}
     for group, index in class_of.items():
         other = first.setdefault(index, group)
         if part_of[group] != part_of[other]:
-            return Finding(False, f"groups {other!r} and {group!r} are in one class and share no site, over no others")
-    return Finding(True)
+            return f"groups {other!r} and {group!r} are in one class and share no site, over no others"
+    return None
 
 
 def _connected(plan: Plan, class_of: Mapping[GroupId, int]) -> dict[GroupId, int]:
@@ -339,7 +329,7 @@ def _parts_meet_without_cycle(plan: Plan, part_of: dict[GroupId, int]) -> bool:
     return True
 
 
-def _total(plan: Plan, routes: Routes, part_of: Mapping[GroupId, int]) -> Finding:
+def _total(plan: Plan, routes: Routes, part_of: Mapping[GroupId, int]) -> str | None:
     """Compare the merge points of every two groups with two common members; one tree needs no comparing."""
     groups_at: dict[SiteId, list[GroupId]] = defaultdict(list)
     for group, route in sorted(plan.groups.items()):
@@ -353,8 +343,8 @@ def _total(plan: Plan, routes: Routes, part_of: Mapping[GroupId, int]) -> Findin
             merge = routes.merge_point(one, other, site)
             first_site, first_merge = decided.setdefault((one, other), (site, merge))
             if merge != first_merge:
-                return Finding(False, _disagreement(routes, one, other, (first_site, first_merge), (site, merge)))
-    return Finding(True)
+                return _disagreement(routes, one, other, (first_site, first_merge), (site, merge))
+    return None
 
 
 def _disagreement(
@@ -367,15 +357,15 @@ def _disagreement(
     return f"a message to {one!r} and one to {other!r} can differ in order: {ways(a)}; {ways(b)}"
 
 
-def _extra(plan: Plan, routes: Routes) -> Finding:
+def _extra(plan: Plan, routes: Routes) -> str | None:
     for group, route in plan.groups.items():
         extra = sorted(set(routes.reached(group)).difference(route.members))
         if extra != sorted(route.extra):
-            return Finding(False, f"group {group!r} has the extra nodes {extra}, the plan says {route.extra}")
-    return Finding(True)
+            return f"group {group!r} has the extra nodes {extra}, the plan says {route.extra}"
+    return None
 
 
-def _cost(plan: Plan, routes: Routes) -> Finding:
+def _cost(plan: Plan, routes: Routes) -> str | None:
     """Recompute depth and cost by their definitions and compare with what the plan says of itself."""
     load: Counter[SiteId] = Counter()
     depths, extras, messages = [], [], 0
@@ -384,7 +374,7 @@ def _cost(plan: Plan, routes: Routes) -> Finding:
         depth = max(len(routes.path(group, site)) - 1 for site in route.members)
         extra = reached.difference(route.members)
         if depth != route.depth:
-            return Finding(False, f"group {group!r} has depth {depth}, not {route.depth}")
+            return f"group {group!r} has depth {depth}, not {route.depth}"
         depths.append(depth)
         extras.append(len(extra))
         messages += len(reached)
@@ -394,5 +384,5 @@ def _cost(plan: Plan, routes: Routes) -> Finding:
     expected = (sum(depths) / count, sum(extras) / count, max(load.values()), messages)
     said = (plan.cost.mean_depth, plan.cost.mean_extra, plan.cost.max_load, plan.cost.messages)
     if any(abs(a - b) > 1e-6 * max(1.0, abs(a)) for a, b in zip(expected, said, strict=True)):
-        return Finding(False, f"mean depth, mean extra, max load, messages are {expected}, the plan says {said}")
-    return Finding(True)
+        return f"mean depth, mean extra, max load, messages are {expected}, the plan says {said}"
+    return None

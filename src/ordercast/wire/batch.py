@@ -60,7 +60,7 @@ def read_head(body: bytes) -> tuple[int, int]:
 def unpack(body: bytes) -> list[bytes]:
     """Return the messages of an envelope."""
     try:
-        bodies = _decode(memoryview(body)[HEAD.size :])
+        bodies: list[bytes] = _decode(memoryview(body)[HEAD.size :])
     except msgspec.MsgspecError as error:
         raise PeerError(f"an envelope that is no batch: {error}") from None
     if not bodies or len(bodies) != read_head(body)[1]:

@@ -19,12 +19,20 @@ __all__ = ["KINDS", "VERSION", "encode", "from_client", "from_site"]
 
 GROUPS_AT_MOST = 4096
 NAME_AT_MOST = 256
+MESSAGE_COST = 64  # bytes, beside those of its body
 
+AckLevel = Literal["none", "ordered", "safe"]
+"""Wait until the site has the message on its disk, until it has its place, or until every member has it durably."""
 Policy = Literal["block", "drop"]
 """What happens when a reader is too far behind: the site takes nothing more in, or the reader is dropped."""
 Name = Annotated[str, msgspec.Meta(max_length=NAME_AT_MOST)]
 Groups = Annotated[tuple[Name, ...], msgspec.Meta(max_length=GROUPS_AT_MOST)]
 Bodies = Annotated[list[bytes], msgspec.Meta(max_length=MESSAGES_AT_MOST)]
+
+
+def cost(bodies: list[bytes]) -> int:
+    """Return what a post counts in a window: messages without bytes are not for nothing."""
+    return sum(map(len, bodies)) + MESSAGE_COST * len(bodies)
 
 
 class Login(msgspec.Struct, frozen=True, array_like=True):
@@ -43,7 +51,7 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True):
     body_bytes: int
     """Of one post, and so of one message."""
     window_bytes: int
-    """Of posts that are not answered; one larger post may be under way alone. Also of lots that are not taken."""
+    """Of posts that are not answered, by `cost`; a larger one may be under way alone. Also of lots not yet taken."""
     posts: int
     """That are not answered."""
     causal: bool = False
@@ -95,7 +103,7 @@ class Post(msgspec.Struct, frozen=True, array_like=True):
 
     id: int
     groups: Groups
-    ack: Literal["none", "ordered", "safe"]
+    ack: AckLevel
     bodies: Bodies
 
 

@@ -1,4 +1,4 @@
-"""Iterators over what is delivered: in batches, or message by message."""
+"""Iterators over what is delivered, message by message or in batches; for a client's connection and a site's inbox."""
 
 from collections.abc import Iterator
 from typing import Protocol, Self

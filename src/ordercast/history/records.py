@@ -1,0 +1,92 @@
+"""Events as records, and back. A tag is never used twice; new fields go last, with defaults.
+
+To add a kind of record: a struct with the next tag, a case in `encode_event`, a case in `decode`.
+"""
+
+import msgspec
+
+from ordercast.core.edges import Carry
+from ordercast.core.events import Envelope, Event, Multicast, Received, Tick
+from ordercast.errors import HistoryError, PeerError
+from ordercast.names import GroupId, SiteId
+from ordercast.wire.codec import Encoder
+from ordercast.wire.codec import decode as decode_message
+
+
+class _Multicast(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    groups: tuple[GroupId, ...]
+    body: bytes
+    receipt: bool = False
+
+
+class _Received(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    sender: SiteId
+    tag: int
+    stream: int
+    number: int
+    payload: bytes
+
+
+class _Tick(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    now: float
+
+
+class Met(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """This site has met a peer in this life of it, whose history had so many records.
+
+    Durable before the two exchange anything. A peer that comes back in another life, or with fewer records, has lost
+    what this site may build on.
+    """
+
+    peer: SiteId
+    incarnation: int
+    records: int
+
+
+Stored = Event | Met
+"""What a record says."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(_Multicast | _Received | _Tick | Met)
+
+
+def encode(met: Met) -> bytes:
+    """Return a meeting as a record."""
+    return _encode(met)
+
+
+def encode_event(event: Event, encoder: Encoder) -> bytes:
+    """Return an event as a record."""
+    match event:
+        case Received(sender, message):
+            return _encode(_Received(sender, *encoder.encode(message)))
+        case Multicast(groups, body, receipt):
+            return _encode(_Multicast(groups, body, receipt))
+        case Tick(now):
+            return _encode(_Tick(now))
+
+
+def decode(record: bytes) -> Stored:
+    """Return what a record says; raises HistoryError when it says nothing."""
+    try:
+        stored = _decoder.decode(record)
+        match stored:
+            case _Received(sender, tag, stream, number, payload):
+                return Received(sender, decode_message(tag, stream, number, payload))
+            case _Multicast(groups, body, receipt):
+                return Multicast(groups, body, receipt)
+            case Met():
+                return stored
+            case _:
+                return Tick(stored.now)
+    except (msgspec.MsgspecError, UnicodeDecodeError, PeerError, RecursionError) as error:
+        raise HistoryError(f"a record is damaged: {error}") from None
+
+
+def envelope_of(stored: Stored) -> Envelope | None:
+    """Return the envelope that was received with a record, if there is one."""
+    if not isinstance(stored, Received):
+        return None
+    message = stored.message.message if isinstance(stored.message, Carry) else stored.message
+    envelope = getattr(message, "envelope", None)
+    return envelope if isinstance(envelope, Envelope) else None

@@ -1,0 +1,72 @@
+"""All connections of a site to others: which one is the link to a peer, and whether it is alive."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ordercast.live.links import Link
+from ordercast.names import SiteId
+from ordercast.node.inputs import LinkLost
+from ordercast.wire.tags import Code
+
+if TYPE_CHECKING:
+    from ordercast.live.site import Site
+
+BEAT_S = 1.0
+
+
+class Links:
+    """One per site."""
+
+    def __init__(self, site: "Site") -> None:
+        self._site = site
+        self.up: dict[SiteId, Link] = {}
+        self._all: set[Link] = set()
+        self._beating: asyncio.TimerHandle | None = None
+
+    def connected(self, link: Link) -> None:
+        """A connection is there; who it is we know when it has greeted."""
+        self._all.add(link)
+        most = self._site.limits.connections
+        if len(self._all) > most:
+            link.refuse(f"{self._site.me} has {most} links, which is the limit", Code.BUSY)
+
+    def prefers(self, link: Link, peer: SiteId) -> bool:
+        """Whether a link that has just greeted is better than the one we have: of two, the lower name's call stays."""
+        old = self.up.get(peer)
+        return old is None or not old.up or old.boot != link.boot or link.dialler == min(self._site.me, peer)
+
+    def linked(self, link: Link, peer: SiteId) -> None:
+        """From now on this is the link to a peer."""
+        old = self.up.pop(peer, None)
+        if old is not None:
+            old.abort()
+            self._site.feed(LinkLost(peer))
+        self.up[peer] = link
+
+    def lost(self, link: Link) -> None:
+        """A connection is gone."""
+        self._all.discard(link)
+        if link.peer is not None and self.up.get(link.peer) is link:
+            del self.up[link.peer]
+            self._site.feed(LinkLost(link.peer))
+
+    def beat(self) -> None:
+        """Say that we are alive, give up on who is silent, and again before long."""
+        now = self._site.loop.time()
+        for link in list(self._all):
+            link.beat(now)
+        for client in list(self._site.clients):
+            client.beat()
+        self._beating = self._site.loop.call_later(BEAT_S, self.beat)
+
+    def abort(self) -> None:
+        """End all links now."""
+        for link in list(self._all):
+            link.abort()
+
+    def close(self) -> None:
+        """End all links, and beat no more."""
+        if self._beating is not None:
+            self._beating.cancel()
+        for link in list(self._all):
+            link.close()
