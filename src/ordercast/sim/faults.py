@@ -81,7 +81,7 @@ class Run:
                 sender = Sender(host, destinations, case.messages, 0.6 * span / max(1, case.messages), patient=patient)
                 host.on_resolve = sender.answered
                 self.senders.append(sender)
-            if any(site in sites for sites in case.deployment.configuration.members.values()):
+            if any(site in sites for sites in case.deployment.groups.members.values()):
                 self.applications.append(Application(host, "tail", Habits()))
         for site, name, habits in case.readers:
             self.applications.append(Application(world.hosts[site], name, habits))
@@ -255,13 +255,13 @@ def left_at(host: Host) -> list[str]:
 
 def allowed(deployment: Deployment, site: SiteId) -> list[tuple[GroupId, ...]]:
     """Return where a site may send to: every group, every pair that is allowed, every declared union."""
-    configuration = deployment.configuration
+    configuration = deployment.groups
     groups = sorted(configuration.members)
     several = {(a, b) for a in groups for b in groups if a < b} | set(configuration.unions)
     found = []
     for destination in [*((group,) for group in groups), *sorted(several)]:
         try:
-            deployment.check_destination(site, destination)
+            deployment.check(site, destination)
         except LocalError:
             continue
         found.append(destination)

@@ -15,7 +15,9 @@ from ordercast.client.values import AckLevel, Lot, Receipt
 from ordercast.core.configuration import Configuration
 from ordercast.errors import LocalError, OrdercastError
 from ordercast.names import GroupId, SiteId
-from ordercast.verify.deliveries import JUDGES, Record, Sent
+from ordercast.verify.deliveries import JUDGES
+from ordercast.verify.findings import Sent
+from ordercast.verify.record import Record
 
 Life = tuple[SiteId, int]
 """A site, and how often it was started before."""
@@ -253,7 +255,7 @@ class Ledger:
         found = list(self.problems)
         for name in ("duplicate", "stamps", *sorted(self.promises)):
             if (example := JUDGES[name](record)) is not None:
-                found.append((name, example))
+                found.append((name, example.says))
         if whole:
             found += [("completeness", example) for example in self._missing(record, promised)]
             found += [("receipts", f"nobody answers who sent {names[0]}") for names in self.open]

@@ -21,7 +21,7 @@ from ordercast.node import inputs as io
 from ordercast.node.node import Node
 from ordercast.node.settings import Settings
 from ordercast.protocols.registry import Deployment
-from ordercast.sim.disk import Disk
+from ordercast.sim.drive import Drive
 from ordercast.sim.ledger import Ledger, Life
 from ordercast.sim.lines import End, Line
 from ordercast.sim.network import Network
@@ -50,7 +50,7 @@ class World:
         self.chance = random.Random(seed)
         self.now = BEGIN
         self.events = 0
-        self.ledger = Ledger(deployment.configuration, deployment.promises, settings.durable)
+        self.ledger = Ledger(deployment.groups, deployment.promises, settings.durable)
         self.cut: set[frozenset[SiteId]] = set()
         self.slow: dict[frozenset[SiteId], float] = {}
         self._queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -93,7 +93,7 @@ class Host:
 
     def __init__(self, world: World, site: SiteId) -> None:
         self.world, self.site = world, site
-        self.disk = Disk(world.chance)
+        self.disk = Drive(world.chance)
         self.node: Node
         self.life = 0
         self.runs = False
@@ -161,7 +161,7 @@ class Host:
         self._end(abruptly=True)
         if world.settings.durable:
             self.disk.crash()
-            world.ledger.stored(self.site, names_in(self.disk.kept()))
+            world.ledger.stored(self.site, names_in(self.disk.records()))
 
     def _end(self, *, abruptly: bool) -> None:
         self.runs, self.doomed, self.asleep = False, False, None
@@ -279,6 +279,7 @@ class Host:
         except HistoryError as error:
             self._tell(io.DiskFailed(error))
             return
+        self.disk.ended()
         self.world.ledger.stored(self.site, names_in(output.records))
         self._tell(io.Committed(0.001))
 
