@@ -1,5 +1,6 @@
 """What goes wrong in a world of nodes, as data; and a whole run: faults, then calm, then the verdict."""
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -103,7 +104,9 @@ class Run:
         except Exception as error:  # a bug of a node is a finding, and the seed that shows it is printed
             if isinstance(error, (InputError, KeyboardInterrupt)):
                 raise
-            return NodeVerdict([("bug", f"{type(error).__name__}: {error}")], world.events, 0)
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            said = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
+            return NodeVerdict([("bug", said)], world.events, 0)
         findings = world.ledger.findings(whole=not case.loses, from_epoch=self._epoch())
         findings += self._refusals() if case.loses else self._leftovers(done=done)
         return NodeVerdict(findings, world.events, sum(map(len, world.ledger.logs.values())))

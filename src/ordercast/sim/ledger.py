@@ -80,6 +80,8 @@ class Ledger:
     """What was delivered; a durable site has one log over all its lives, kept under its first."""
     disks: dict[SiteId, set[str]] = field(default_factory=dict)
     """Names of what stands in the records of each disk, now."""
+    away: set[tuple[str, ...]] = field(default_factory=set)
+    """Posts whose sender has gone away: an answer may come, or not."""
     crashed: set[Life] = field(default_factory=set)
     places_known: bool = True
     """No link broke and no site stopped: every receipt tells the place."""
@@ -124,6 +126,10 @@ class Ledger:
 
     def withdrawn(self, names: tuple[str, ...]) -> None:
         """Who waited does not wait any more."""
+        self.away.add(names)
+        self._may_be_lost(names)
+
+    def _may_be_lost(self, names: tuple[str, ...]) -> None:
         self.open.pop(names, None)
         for name in names:
             self.attempts[name].failed = True
@@ -136,6 +142,9 @@ class Ledger:
 
     def answered(self, names: tuple[str, ...], receipts: list[Receipt], error: OrdercastError | None) -> None:
         """An answer is there, which must be true now."""
+        if names in self.away:
+            self.away.discard(names)
+            return
         if names not in self.open:
             self.problem("receipts", f"a second answer, or one that nobody waits for: {names[0]}")
             return
@@ -143,7 +152,7 @@ class Ledger:
             self.refused(names)
             return
         if error is not None:
-            self.withdrawn(names)
+            self._may_be_lost(names)
             return
         ack = self.open.pop(names)
         if len(receipts) != len(names):
