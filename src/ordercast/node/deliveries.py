@@ -28,12 +28,12 @@ class Deliveries:
         """Remember in which record an envelope came that is to be delivered here; `identity` if it is our own."""
         if type(event) is Multicast:
             if not self.groups.isdisjoint(event.groups):
-                self.bodies[identity] = record
+                self.bodies.setdefault(identity, record)
         elif type(event) is Received:
             message = event.message
             envelope = getattr(message.message if type(message) is Carry else message, "envelope", None)
             if envelope is not None and envelope.body and not self.groups.isdisjoint(envelope.groups):
-                self.bodies[envelope.source, envelope.incarnation, envelope.number] = record
+                self.bodies.setdefault((envelope.source, envelope.incarnation, envelope.number), record)
 
     def add(self, effect: Deliver) -> Delivered:
         """Give a delivery its position."""

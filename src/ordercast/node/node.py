@@ -24,7 +24,7 @@ from ordercast.node.deliveries import Deliveries, Identity
 from ordercast.node.intake import Checker, Intake
 from ordercast.node.outbox import Outbox
 from ordercast.node.pace import Pace
-from ordercast.node.peers import Peers, neighbours
+from ordercast.node.peers import LOST, Peers, neighbours
 from ordercast.node.pipeline import Pipeline
 from ordercast.node.readers import Reader, Readers
 from ordercast.node.recovery import Keeper
@@ -104,7 +104,7 @@ class Node:
             Deliver: self.deliver,
             Placed: lambda effect: self.outbox.placed(effect.number, effect.stamp),
             Safe: lambda effect: self.outbox.safe(effect.number),
-            Refuse: lambda effect: self.tell(io.Hangup(effect.peer, effect.reason, effect.code)),
+            Refuse: self._refuse,
             io.Resolve: self.tell,
             io.Sent: self.tell,
         }
@@ -215,6 +215,12 @@ class Node:
         if self.peers.refused_by(given.peer, given.reason, given.code):
             self.note("history.lost", reason=given.reason)
 
+    def _refuse(self, effect: Refuse) -> None:
+        """A machine will not talk to a peer: it broke the protocol, or the counts show that one of us lost history."""
+        self.tell(io.Hangup(effect.peer, effect.reason, effect.code))
+        if effect.code == LOST and self.peers.refused_by(effect.peer, effect.reason, effect.code):
+            self.note("history.lost", reason=effect.reason)
+
     def _begin_anew(self, epoch: int) -> None:
         """Throw away what the machines know and go on in another epoch; only where nothing is durable."""
         lost = LostError(f"lost: {self.peers.restarted} was restarted and the cluster is not durable")
@@ -273,7 +279,7 @@ class Node:
     def _post(self, post: io.Post) -> None:
         try:
             self.outbox.post(post)
-        except LocalError as error:
+        except OrdercastError as error:
             self.tell(io.Resolve(post.token, error=error))
 
     def _flush(self, given: io.Flush) -> None:

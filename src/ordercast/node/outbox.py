@@ -25,7 +25,6 @@ from ordercast.wire import batch
 LINGER_S = 0.002  # a batch waits so long for more when many are under way
 IDLE_S = 0.001  # a site that has sent nothing for so long sends at once
 MANY_UNDER_WAY = 16
-UNDER_WAY_AT_MOST = 1000  # envelopes of a class whose protocol gives no receipts
 MESSAGES_AT_MOST = 65_536  # messages in one post
 
 Groups = tuple[GroupId, ...]
@@ -250,7 +249,7 @@ class Outbox:
         """Whether senders to a destination have to wait."""
         if self.host.receipts:
             return self.unsafe_bytes.get(groups, 0) > self.limits.window_bytes
-        return self.under_way.get(self.host.class_of(groups), 0) > UNDER_WAY_AT_MOST
+        return self.under_way.get(self.host.class_of(groups), 0) > self.limits.window_envelopes
 
     def count_under_way(self, under_way: Callable[[ClassId], int]) -> None:
         """Without receipts: ask the machines how much is under way in each class, and let in what has room now."""

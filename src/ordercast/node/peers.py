@@ -130,7 +130,7 @@ class Peers:
     def refused_by(self, peer: SiteId, reason: str, code: str) -> bool:
         """A peer does not talk to us; returns whether it says that this site has lost its history."""
         self.refused[peer] = reason
-        if code == LOST and self.me in reason and self.lost is None:
+        if code == LOST and reason.startswith(f"{self.me} has lost ") and self.lost is None:
             self.lost = reason
             return True
         return False

@@ -19,6 +19,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     envelope_messages: Positive = 1024
     window_bytes: Positive = 8 * 2**20
     """A source waits while so many bytes of its own to one destination are not yet safe."""
+    window_envelopes: Positive = 1000
+    """Where the protocol gives no receipts: a source waits while so many envelopes of a class are under way."""
     inbox_bytes: Positive = 16 * 2**20
     """A reader that is so far behind makes the senders of its classes wait, or is dropped, as it asked for."""
     retain_messages: Positive = 1_000_000

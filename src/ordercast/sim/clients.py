@@ -1,0 +1,219 @@
+"""Applications of a world of nodes: they send, wait for receipts, read, stop reading, leave, and resume."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ordercast.client.values import AckLevel, Policy
+from ordercast.errors import LocalError, OrdercastError
+from ordercast.names import GroupId
+from ordercast.node import inputs as io
+from ordercast.node.readers import Reader
+from ordercast.sim.ledger import Reading
+from ordercast.sim.nodes import Host
+
+SIZES = (0, 5, 20, 20, 60, 200)
+RETRY_S = 0.2
+
+
+class Sender:
+    """Sends messages at random times, one by one or several as a batch; patient ones wait for each answer."""
+
+    def __init__(
+        self, host: Host, destinations: list[tuple[GroupId, ...]], messages: int, every: float, *, patient: bool
+    ) -> None:
+        self.host, self.destinations, self.left, self.every, self.patient = host, destinations, messages, every, patient
+        self.said: OrdercastError | None = None  # why a message was refused
+        self._waits_for: tuple[str, ...] | None = None
+        host.on_start.append(self._began)
+
+    def _began(self) -> None:
+        self._waits_for = None
+        self._next()
+
+    def _next(self) -> None:
+        if self.left > 0:
+            self.host.later(self.host.world.chance.expovariate(1 / self.every), self._send)
+
+    def answered(self, names: tuple[str, ...]) -> None:
+        """An answer came; who waited for it goes on."""
+        if names == self._waits_for:
+            self._waits_for = None
+            self._next()
+
+    def _send(self) -> None:
+        chance = self.host.world.chance
+        groups = chance.choice(self.destinations)
+        ack: AckLevel = chance.choice(["none", "ordered", "safe"]) if self.host.node.receipts else "none"
+        many = chance.choice([1, 1, 2, 3, 5])
+        self.left -= many
+        names = self._post(groups, many, ack) if chance.random() < 0.4 else self._add(groups, many, ack)
+        if names is not None and self.patient:
+            self._waits_for = names
+            if names in self.host.world.ledger.open:
+                return
+        if names is not None and chance.random() < 0.05:
+            self.host.later(chance.expovariate(50), self._withdraw, names)
+        self._next()
+
+    def _add(self, groups: tuple[GroupId, ...], many: int, ack: AckLevel) -> tuple[str, ...] | None:
+        """Send one by one, as `Site.multicast` does; returns what is waited for last."""
+        host, ledger = self.host, self.host.world.ledger
+        last: tuple[str, ...] | None = None
+        for _ in range(many):
+            name = self._attempt(groups, ack)
+            token = (name,)
+            if ack != "none":
+                ledger.waits(token, ack)
+            try:
+                taken = host.node.outbox.add(groups, ledger.attempts[name].body, ack, token if ack != "none" else None)
+            except OrdercastError as error:
+                self._refused(token, error)
+                return last
+            if not taken:
+                ledger.open.pop(token, None)
+                self._feed_post(io.Post(groups, [ledger.attempts[name].body], ack, token))
+                last = token
+            else:
+                ledger.took(token)
+                last = token if ack != "none" else last
+                if host.node.outbox.stirred:
+                    host.carry(host.node.turn())
+            if not host.runs:
+                return None
+        return last
+
+    def _post(self, groups: tuple[GroupId, ...], many: int, ack: AckLevel) -> tuple[str, ...] | None:
+        ledger = self.host.world.ledger
+        names = tuple(self._attempt(groups, ack) for _ in range(many))
+        self._feed_post(io.Post(groups, [ledger.attempts[name].body for name in names], ack, names))
+        return names
+
+    def _feed_post(self, post: io.Post) -> None:
+        ledger = self.host.world.ledger
+        ledger.waits(post.token, post.ack)
+        ledger.took(post.token)
+        self.host.feed(post)
+
+    def _refused(self, names: tuple[str, ...], error: OrdercastError) -> None:
+        self.said = error
+        self.host.world.ledger.refused(names)
+
+    def _attempt(self, groups: tuple[GroupId, ...], ack: AckLevel) -> str:
+        world, host = self.host.world, self.host
+        return world.ledger.attempt(host.me, groups, ack, world.chance.choice(SIZES), host.node.peers.epoch)
+
+    def _withdraw(self, names: tuple[str, ...]) -> None:
+        if names in self.host.world.ledger.open:
+            self.host.world.ledger.withdrawn(names)
+            self.host.feed(io.Withdraw(names))
+
+    def last_words(self) -> None:
+        """Send one message to each destination: the world is calm, so all must arrive."""
+        for groups in self.destinations:
+            if self.host.runs:
+                self._post(groups, 1, "safe" if self.host.node.receipts else "none")
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How an application reads."""
+
+    groups: frozenset[GroupId] | None = None
+    policy: Policy = "block"
+    every: float = 0.0
+    """Seconds from one batch to the next, about."""
+    stops: float = 0.0
+    """How likely it stops reading for a while after a batch."""
+    leaves: float = 0.0
+    """How likely it leaves after a batch, and comes back to its position later."""
+
+
+class Application:
+    """Reads; it stores the position of what it has read, and resumes there after everything."""
+
+    def __init__(self, host: Host, name: str, habits: Habits) -> None:
+        self.host, self.name, self.habits = host, name, habits
+        self.calm = False
+        self.ended: OrdercastError | None = None
+        self.refused: OrdercastError | None = None
+        self.reading: Reading | None = None
+        self._reader: Reader | None = None
+        self._takes = False  # it will look for more by itself
+        host.on_start.append(self._began)
+
+    def _began(self) -> None:
+        self._reader, self._takes = None, False
+        if self.reading is None or not self.host.world.settings.durable:
+            self.reading = Reading(self.host.me, self.name, self.habits.groups, 0)
+        self._open()
+
+    def _open(self) -> None:
+        """Open a reader behind what was read; a site that keeps no history has nothing past."""
+        host, reading = self.host, self.reading
+        if self._reader is not None or reading is None:
+            return
+        groups = sorted(reading.groups) if reading.groups is not None else None
+        after: int | None = reading.next - 1
+        if not host.world.settings.durable:
+            after, reading.next = None, host.node.deliveries.count
+        try:
+            self._reader = host.node.reader(self.name, groups, after, self.habits.policy)
+        except LocalError as error:
+            self.refused = error
+            return
+        self.ended = None
+        host.on_more[self._reader] = self._more
+        host.carry(host.node.turn())
+        if host.runs:
+            self._more()
+
+    def _more(self) -> None:
+        """There is something new: read it in our own time."""
+        if not self._takes and self._reader is not None:
+            self._takes = True
+            every = 0.0 if self.calm else self.habits.every
+            self.host.later(self.host.world.chance.expovariate(1 / every) if every else 0.0, self._take, self._reader)
+
+    def _take(self, reader: Any) -> None:
+        self._takes = False
+        if reader is not self._reader or self.reading is None:
+            return
+        lot = reader.take()
+        if lot is None:
+            if reader.ended is not None:
+                self._forget(reader.ended)
+                self.host.later(RETRY_S, self._open)
+            return
+        self.host.world.ledger.read(self.reading, lot)
+        if reader.past or self.host.node.intake.parked:
+            self.host.feed(io.Took(reader))
+        if self.host.runs:
+            self._go_on(reader)
+
+    def _go_on(self, reader: Any) -> None:
+        chance, habits = self.host.world.chance, self.habits
+        if not self.calm and chance.random() < habits.leaves:
+            self._forget(None)
+            self.host.feed(io.Leave(reader))
+            self.host.later(chance.expovariate(2), self._open)
+        elif not self.calm and chance.random() < habits.stops:
+            self._takes = True
+            self.host.later(chance.expovariate(1), self._resume, reader)
+        else:
+            self._more()
+
+    def _resume(self, reader: Any) -> None:
+        if reader is self._reader:
+            self._takes = False
+            self._more()
+
+    def _forget(self, ended: OrdercastError | None) -> None:
+        self.host.on_more.pop(self._reader, None)
+        self._reader, self._takes, self.ended = None, False, ended
+
+    def calm_down(self) -> None:
+        """Read everything from now on, fast."""
+        self.calm = True
+        if self.host.runs:
+            self._open()
+            self._more()

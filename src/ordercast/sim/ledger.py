@@ -1,0 +1,299 @@
+"""What the clients of a world of nodes tried, were told and read, what its disks held, and whether promises were kept.
+
+The ledger knows nothing of nodes. A message carries its name in its body. It is **promised** when its sender has a
+receipt for it, when any member has delivered it, when a disk of its source held it, or when its site took it and that
+life of the site did not end with a crash or a failure. Everything promised must be delivered at every destination,
+once, in the order that the deployment declares; a position of a site is one message for ever.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ordercast.client.values import AckLevel, Lot, Receipt
+from ordercast.core.configuration import Configuration
+from ordercast.errors import LocalError, OrdercastError
+from ordercast.names import GroupId, SiteId
+from ordercast.verify.deliveries import JUDGES
+from ordercast.verify.findings import Sent
+from ordercast.verify.record import Record
+
+Life = tuple[SiteId, int]
+"""A site, and how often it was started before."""
+
+
+class Entry(NamedTuple):
+    """What a site delivered at one position."""
+
+    name: str
+    source: SiteId
+    number: int
+    groups: tuple[GroupId, ...]
+    stamp: bytes
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A message that a client sent, and what it was told of it."""
+
+    sent: Sent
+    life: Life
+    body: bytes
+    ack: AckLevel
+    epoch: int
+    taken: bool = False
+    """Its site did not refuse it."""
+    acknowledged: bool = False
+    failed: bool = False
+    """Its sender was told that it may be lost, or has withdrawn it."""
+    refused: bool = False
+    """Its sender was told that nothing was sent."""
+    receipt: Receipt | None = None
+
+
+@dataclass(slots=True)
+class Reading:
+    """One reader, as its application sees it: what it wants, and the position it reads next."""
+
+    site: Life
+    name: str
+    groups: frozenset[GroupId] | None
+    next: int
+
+    def wants(self, groups: Iterable[GroupId]) -> bool:
+        """Whether a message to these groups is for this reader."""
+        return self.groups is None or not self.groups.isdisjoint(groups)
+
+
+@dataclass
+class Ledger:
+    """One run."""
+
+    configuration: Configuration
+    promises: frozenset[str]
+    durable: bool
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    open: dict[tuple[str, ...], AckLevel] = field(default_factory=dict)
+    """Posts whose sender waits for an answer."""
+    logs: dict[Life, list[Entry]] = field(default_factory=dict)
+    """What was delivered; a durable site has one log over all its lives, kept under its first."""
+    disks: dict[SiteId, set[str]] = field(default_factory=dict)
+    """Names of what stands in the records of each disk, now."""
+    away: set[tuple[str, ...]] = field(default_factory=set)
+    """Posts whose sender has gone away: an answer may come, or not."""
+    crashed: set[Life] = field(default_factory=set)
+    places_known: bool = True
+    """No link broke and no site stopped: every receipt tells the place."""
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    """What was wrong the moment it was seen: the promise, and an example."""
+    _begun: Counter[SiteId] = field(default_factory=Counter)
+
+    def problem(self, promise: str, example: str) -> None:
+        """Note what is wrong."""
+        self.problems.append((promise, example))
+
+    def log_of(self, life: Life) -> list[Entry]:
+        """Return the log that a life of a site writes to."""
+        return self.logs.setdefault((life[0], 0) if self.durable else life, [])
+
+    # Sending.
+
+    def attempt(self, life: Life, groups: tuple[GroupId, ...], ack: AckLevel, size: int, epoch: int) -> str:
+        """Note a message before it is sent; returns its name."""
+        site = life[0]
+        self._begun[site] += 1
+        number = self._begun[site]
+        name = f"{site}-{number}"
+        after = sum(len(log) for (of, _), log in self.logs.items() if of == site)
+        body = name.encode() + b" " + bytes(size)
+        self.attempts[name] = Attempt(Sent(groups, site, number, after), life, body, ack, epoch)
+        return name
+
+    def took(self, names: Iterable[str]) -> None:
+        """The site has not refused these."""
+        for name in names:
+            self.attempts[name].taken = True
+
+    def waits(self, names: tuple[str, ...], ack: AckLevel) -> None:
+        """Somebody waits for an answer to these."""
+        self.open[names] = ack
+
+    def gone(self, life: Life) -> None:
+        """A life ended without a word: nobody waits there any more."""
+        self.crashed.add(life)
+        self.open = {names: ack for names, ack in self.open.items() if self.attempts[names[0]].life != life}
+
+    def withdrawn(self, names: tuple[str, ...]) -> None:
+        """Who waited does not wait any more."""
+        self.away.add(names)
+        self._may_be_lost(names)
+
+    def _may_be_lost(self, names: tuple[str, ...]) -> None:
+        self.open.pop(names, None)
+        for name in names:
+            self.attempts[name].failed = True
+
+    def refused(self, names: tuple[str, ...]) -> None:
+        """The site says that it has not sent these, and will not."""
+        self.open.pop(names, None)
+        for name in names:
+            self.attempts[name].failed = self.attempts[name].refused = True
+
+    def answered(self, names: tuple[str, ...], receipts: list[Receipt], error: OrdercastError | None) -> None:
+        """An answer is there, which must be true now."""
+        if names in self.away:
+            self.away.discard(names)
+            return
+        if names not in self.open:
+            self.problem("receipts", f"a second answer, or one that nobody waits for: {names[0]}")
+            return
+        if isinstance(error, LocalError):
+            self.refused(names)
+            return
+        if error is not None:
+            self._may_be_lost(names)
+            return
+        ack = self.open.pop(names)
+        if len(receipts) != len(names):
+            self.problem("receipts", f"{len(receipts)} receipts for {len(names)} messages from {names[0]} on")
+        for name, receipt in zip(names, receipts, strict=False):
+            self._acknowledged(name, receipt, ack)
+
+    def _acknowledged(self, name: str, receipt: Receipt, ack: AckLevel) -> None:
+        attempt = self.attempts[name]
+        attempt.acknowledged, attempt.receipt = True, receipt
+        source = attempt.sent.source
+        if self.durable and name not in self.disks.get(source, ()):
+            self.problem("durability", f"{name} is acknowledged, and is not on the disk of {source}")
+        if ack == "ordered" and receipt.stamp is None and self.places_known:
+            self.problem("receipts", f"{name} is said to be ordered, and nobody says where")
+        if ack == "safe":
+            for site in self.configuration.union(attempt.sent.groups):
+                if name not in (self.disks.get(site, ()) if self.durable else self._delivered_at(site)):
+                    self.problem("safety", f"{name} is said to be safe, and {site} lacks it")
+
+    def _delivered_at(self, site: SiteId) -> set[str]:
+        return {entry.name for (of, _), log in self.logs.items() if of == site for entry in log}
+
+    # Disks, deliveries, readers.
+
+    def stored(self, site: SiteId, names: Iterable[str]) -> None:
+        """These are in a record on the disk of a site, for good."""
+        self.disks.setdefault(site, set()).update(names)
+
+    def delivered(self, life: Life, lot: Lot) -> None:
+        """A site delivers; after a restart perhaps again."""
+        log = self.log_of(life)
+        for index, message in enumerate(lot.messages()):
+            name = self._name(life[0], message.body, lot.source, lot.groups)
+            entry = Entry(name, lot.source, message.number, lot.groups, lot.stamp + index.to_bytes(4, "big"))
+            if message.position == len(log):
+                log.append(entry)
+            elif message.position > len(log):
+                self.problem("positions", f"{life[0]} delivers position {message.position} after {len(log) - 1}")
+                return
+            elif log[message.position] != entry:
+                was = log[message.position]
+                self.problem("positions", f"{life[0]}: position {message.position} was {was}, now it is {entry}")
+
+    def _name(self, site: SiteId, body: bytes, source: SiteId, groups: tuple[GroupId, ...]) -> str:
+        name = body.partition(b" ")[0].decode(errors="replace")
+        attempt = self.attempts.get(name)
+        if attempt is None or attempt.body != body or (attempt.sent.source, attempt.sent.groups) != (source, groups):
+            self.problem("creation", f"{site} delivers {name} of {source} to {'+'.join(groups)}, which was not sent so")
+        return name
+
+    def read(self, reading: Reading, lot: Lot) -> None:
+        """An application reads: the next message it wants, at the position where its site delivered it."""
+        log = self.log_of(reading.site)
+        where = f"reader {reading.name} of {reading.site[0]}"
+        for position in range(reading.next, min(lot.position, len(log))):
+            if reading.wants(log[position].groups):
+                self.problem("readers", f"{where} misses position {position}, {log[position].name}")
+        if lot.position < reading.next:
+            self.problem("readers", f"{where} reads position {lot.position} again")
+        for message in lot.messages():
+            entry = log[message.position] if message.position < len(log) else None
+            name = message.body.partition(b" ")[0].decode(errors="replace")
+            if entry is None or (entry.name, entry.number, entry.stamp[:-4]) != (name, message.number, lot.stamp):
+                self.problem("readers", f"{where} reads {name} at position {message.position}, not {entry}")
+            elif not reading.wants(entry.groups):
+                self.problem("readers", f"{where} reads {name} to {'+'.join(entry.groups)}, unasked")
+            reading.next = message.position + 1
+
+    def unread(self, reading: Reading) -> str | None:
+        """Return what a reader has not read and should have, at the end."""
+        log = self.log_of(reading.site)
+        for position in range(reading.next, len(log)):
+            if reading.wants(log[position].groups):
+                return f"reader {reading.name} of {reading.site[0]} never reads position {position}"
+        return None
+
+    # Judging.
+
+    def promised(self, from_epoch: int = 0) -> set[str]:
+        """Return what must be delivered everywhere; where nothing is durable, only what was sent in the last epoch."""
+        found = {entry.name for log in self.logs.values() for entry in log} & self.attempts.keys()
+        for site, names in self.disks.items():
+            found |= {name for name in names if name in self.attempts and self.attempts[name].sent.source == site}
+        for name, attempt in self.attempts.items():
+            whole = attempt.taken and not attempt.failed and attempt.life not in self.crashed
+            if attempt.acknowledged or whole:
+                found.add(name)
+        if not self.durable:
+            found = {name for name in found if self.attempts[name].epoch >= from_epoch}
+        return found
+
+    def record(self, promised: set[str]) -> Record:
+        """Return everything for the judges of `verify.deliveries`."""
+        logs: dict[SiteId, list[str]] = {}
+        stamps: dict[SiteId, list[tuple[int, bytes]]] = {}
+        for (site, _), log in sorted(self.logs.items()):
+            logs.setdefault(site, []).extend(entry.name for entry in log)
+            places = [(self.configuration.order_of(entry.groups), entry.stamp) for entry in log]
+            stamps.setdefault(site, []).extend(places)
+        delivered = {name for log in logs.values() for name in log}
+        sends = {name: attempt.sent for name, attempt in self.attempts.items() if name in promised | delivered}
+        return Record(self.configuration.members, sends, logs, stamps)
+
+    def findings(self, *, whole: bool = True, from_epoch: int = 0) -> list[tuple[str, str]]:
+        """Return everything that is wrong; `whole`: the world calmed down, so nothing may be missing."""
+        promised = self.promised(from_epoch)
+        record = self.record(promised)
+        found = list(self.problems)
+        for name in ("duplicate", "stamps", *sorted(self.promises)):
+            if (example := JUDGES[name](record)) is not None:
+                found.append((name, example.says))
+        if whole:
+            found += [("completeness", example) for example in self._missing(record, promised)]
+            found += [("receipts", f"nobody answers who sent {names[0]}") for names in self.open]
+        return found + [("receipts", example) for example in self._false_receipts()]
+
+    def _missing(self, record: Record, promised: set[str]) -> list[str]:
+        delivered = {site: set(log) for site, log in record.logs.items()}
+        return [
+            f"{site} does not deliver {name}"
+            for name in sorted(promised)
+            for site in self.configuration.union(self.attempts[name].sent.groups)
+            if name not in delivered.get(site, ())
+        ]
+
+    def _false_receipts(self) -> list[str]:
+        """Return receipts that tell another number or place than what is delivered."""
+        entries = {entry.name: entry for log in self.logs.values() for entry in log}
+        wrong, ids = [], dict[tuple[SiteId, int, int], str]()
+        for name, attempt in self.attempts.items():
+            entry, receipt = entries.get(name), attempt.receipt
+            if entry is None:
+                continue
+            if attempt.refused:
+                wrong.append(f"{name} was refused, and is delivered")
+            life = 0 if self.durable else attempt.life[1]
+            if ids.setdefault((entry.source, life, entry.number), name) != name:
+                wrong.append(f"{entry.source}:{entry.number} is {ids[entry.source, life, entry.number]} and {name}")
+            if receipt is not None and receipt.number != entry.number:
+                wrong.append(f"{name} was taken as number {receipt.number} and is number {entry.number}")
+            if receipt is not None and receipt.stamp not in (None, entry.stamp):
+                wrong.append(f"the receipt of {name} tells another place than it is delivered at")
+        return wrong

@@ -1,0 +1,373 @@
+"""Worlds of nodes: virtual time, one seed, real `Node` objects, and a network, disks and clients around them.
+
+A host carries out what its node asks for, as `live.site` does on asyncio. Beside that it crashes: in the middle of a
+turn, while the disk writes, between a commit and the word of it. Everything else that can happen to a site is a fault of
+`sim.faults`. The ledger is told of what clients do and see, and of what disks hold; it never looks into a node.
+"""
+
+import random
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+from ordercast.core.effects import Send
+from ordercast.core.events import Multicast
+from ordercast.errors import HistoryError, OrdercastError
+from ordercast.history import records
+from ordercast.history.memory import NoHistory
+from ordercast.history.store import History, Identity
+from ordercast.names import SiteId
+from ordercast.node import inputs as io
+from ordercast.node.node import Node
+from ordercast.node.settings import Settings
+from ordercast.protocols.registry import Deployment
+from ordercast.sim.drive import Drive
+from ordercast.sim.ledger import Ledger, Life
+from ordercast.sim.lines import End, Line
+from ordercast.sim.network import Network
+from ordercast.wire import batch
+
+BEGIN = 1000.0  # the clock when a world begins, in seconds: incarnations are times
+FIRST_CALL, LAST_CALL = 0.05, 2.0
+WRITE_S = 0.002  # what a commit takes, about
+
+
+class World:
+    """One run. Nothing in here reads a clock or draws from anything but `chance`."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        settings: Settings,
+        seed: int = 0,
+        network: Network | None = None,
+        wire: float = 0.0,
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
+        """`wire` is the share of what is sent that passes the codec."""
+        self.deployment, self.settings, self.wire, self.trace = deployment, settings, wire, trace
+        self.network = network if network is not None else Network(latency=0.002)
+        self.chance = random.Random(seed)
+        self.now = BEGIN
+        self.events = 0
+        self.ledger = Ledger(deployment.groups, deployment.promises, settings.durable)
+        self.cut: set[frozenset[SiteId]] = set()
+        self.slow: dict[frozenset[SiteId], float] = {}
+        self._queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._order = 0
+        self.hosts = {site: Host(self, site) for site in deployment.sites}
+
+    def after(self, seconds: float, do: Callable[..., None], *args: Any) -> None:
+        """Let something happen later."""
+        self._order += 1
+        heappush(self._queue, (self.now + seconds, self._order, do, args))
+
+    def run(self, until: float, events: int = 300_000) -> bool:
+        """Run to a time, or until nothing is left to happen; returns whether nothing is left."""
+        while self._queue and self._queue[0][0] <= until and self.events < events:
+            self.now, _, do, args = heappop(self._queue)
+            self.events += 1
+            do(*args)
+        if self._queue:
+            self.now = max(self.now, until)
+        return not self._queue
+
+    def note(self, line: str) -> None:
+        """Write one line of a trace."""
+        if self.trace is not None:
+            self.trace(f"{self.now - BEGIN:.4f} {line}")
+
+    def delay(self, sender: SiteId, receiver: SiteId) -> float:
+        """Return how long a message takes."""
+        network = self.network
+        usual = network.latency + network.jitter * self.chance.random()
+        return usual * self.slow.get(frozenset((sender, receiver)), 1.0) if self.slow else usual
+
+    def reachable(self, one: SiteId, other: SiteId) -> bool:
+        """Whether a connection can be made."""
+        return self.hosts[other].listens and frozenset((one, other)) not in self.cut
+
+
+class Host:
+    """A site's process and machine: a node, a disk, connections, clients; it may be down, or asleep."""
+
+    def __init__(self, world: World, site: SiteId) -> None:
+        self.world, self.site = world, site
+        self.disk = Drive(world.chance)
+        self.node: Node
+        self.life = 0
+        self.runs = False
+        self.doomed = False  # it crashes in the middle of its next turn
+        self.asleep: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None
+        self.links: dict[SiteId, End] = {}
+        self.ends: set[End] = set()
+        self.stopped: OrdercastError | str | None = None
+        self.on_start: list[Callable[[], None]] = []
+        self.on_resolve: Callable[[Any], None] = lambda token: None
+        self.on_more: dict[Any, Callable[[], None]] = {}
+        self._history: History | None = None
+        self._waits: dict[SiteId, float] = {}  # whom we keep calling, and how long until the next call
+        self._calls: set[SiteId] = set()  # calls that are planned
+        self._disk_free = 0.0
+        self._wake_number = 0
+        self._carry: dict[type, Callable[[Any], None]] = {
+            Send: self._send, io.Write: self._write, io.Keep: self._keep, io.ReadPast: self._read,
+            io.Resolve: self._resolve, io.Delivered: lambda output: world.ledger.delivered(self.me, output.lot),
+            io.Sent: lambda output: None, io.More: self._more, io.WakeAt: self._wake_at, io.Dial: self._dial,
+            io.Hangup: self._hang_up, io.Anew: lambda output: [end.abort() for end in list(self.links.values())],
+            io.Note: lambda output: world.note(f"{site} {output.event} {output.facts}"), io.Stopped: self._stopped,
+        }  # fmt: skip
+
+    @property
+    def me(self) -> Life:
+        """This life of the site."""
+        return self.site, self.life
+
+    @property
+    def listens(self) -> bool:
+        """Whether somebody takes calls; a process that sleeps does."""
+        return self.runs
+
+    # Lives.
+
+    def start(self) -> None:
+        """Begin a life: open the history, replay it, call the peers."""
+        if self.runs:
+            return
+        world, settings = self.world, self.world.settings
+        self.life += 1
+        self.stopped, self._disk_free = None, world.now
+        incarnation = int(world.now * 1000)
+        if settings.durable:
+            self._history = self.disk.open(settings.cluster, self.site, incarnation)
+        else:
+            self._history = NoHistory(Identity(settings.cluster, self.site, incarnation))
+        self.node = Node(self.site, settings, world.deployment, self._history, lambda: world.now)
+        self.runs = True
+        world.note(f"{self.site} starts, life {self.life}")
+        for outputs in self.node.start():
+            self.carry(outputs)
+        for begin in self.on_start if self.runs else ():
+            begin()
+
+    def crash(self) -> None:
+        """End this life without a word: kill -9, or the power fails."""
+        if not self.runs:
+            return
+        world = self.world
+        world.note(f"{self.site} crashes")
+        world.ledger.gone(self.me)
+        world.ledger.places_known = False
+        self._end(abruptly=True)
+        if world.settings.durable:
+            self.disk.crash()
+            world.ledger.stored(self.site, names_in(self.disk.records()))
+
+    def _end(self, *, abruptly: bool) -> None:
+        self.runs, self.doomed, self.asleep = False, False, None
+        for end in sorted(self.ends, key=lambda end: end.peer or end.wanted or ""):
+            end.closed, other = True, end.line.other(end)
+            if abruptly and self.world.chance.random() < 0.5:
+                end.line.dead = True
+            self.world.after(self.world.delay(self.site, other.host.site), other.lost)
+        self.links.clear()
+        self.ends.clear()
+        self._waits.clear()
+        self._calls.clear()
+        self.on_more.clear()
+        if self._history is not None:
+            self._history.close()
+
+    def sleep(self) -> None:
+        """Stop the process for a while (SIGSTOP); peers give up on it only when it takes too long."""
+        if self.runs and self.asleep is None:
+            self.world.note(f"{self.site} sleeps")
+            self.asleep = []
+
+    def sleeps(self, do: Callable[..., None], *args: Any) -> bool:
+        """Whether the process is stopped; then this is done when it goes on."""
+        if self.asleep is None:
+            return False
+        self.asleep.append((do, args))
+        return True
+
+    def wake(self) -> None:
+        """Let the process go on with all that came meanwhile."""
+        waiting, self.asleep = self.asleep, None
+        for do, args in waiting or ():
+            do(*args)
+
+    def _stopped(self, output: io.Stopped) -> None:
+        self.stopped = output.error if output.error is not None else "drained"
+        self.world.note(f"{self.site} stopped: {self.stopped}")
+        self.world.ledger.places_known = False
+        if output.error is not None:
+            self.world.ledger.crashed.add(self.me)
+        self._end(abruptly=False)
+
+    # Feeding the node, and carrying out what it asks for.
+
+    def later(self, seconds: float, do: Callable[..., None], *args: Any) -> None:
+        """Let something happen in this life, if it lasts so long."""
+        self.world.after(seconds, self._in_life, self.life, do, args)
+
+    def _in_life(self, life: int, do: Callable[..., None], args: tuple[Any, ...]) -> None:
+        if life == self.life and self.runs and not self.sleeps(self._in_life, life, do, args):
+            do(*args)
+
+    def feed(self, given: io.Input) -> None:
+        """Feed the node."""
+        if self.runs:
+            if self.world.trace is not None and not isinstance(given, io.Wake):
+                self.world.note(f"{self.site} <- {given}")
+            self.carry(self.node.take(given))
+
+    def carry(self, outputs: list[io.Output]) -> None:
+        """Do what the node asks for, in order; some of it when the host is doomed."""
+        chance = self.world.chance
+        if self.doomed:
+            outputs = outputs[: chance.randrange(len(outputs) + 1)]
+        for output in outputs:
+            self._carry[type(output)](output)
+        for end in list(self.links.values()):
+            if end.waiting:
+                end.flush()
+        if self.doomed:
+            self.crash()
+
+    def _send(self, effect: Send) -> None:
+        end = self.links.get(effect.to)
+        if end is not None and end.up:
+            end.waiting.append((effect.class_id, effect.message))
+
+    def _resolve(self, output: io.Resolve) -> None:
+        if output.token is not None:
+            names: tuple[str, ...] = output.token
+            self.world.ledger.answered(names, output.receipts, output.error)
+            self.on_resolve(names)
+
+    def _more(self, output: io.More) -> None:
+        wake = self.on_more.get(output.reader)
+        if wake is not None:
+            wake()
+
+    def _wake_at(self, output: io.WakeAt) -> None:
+        self._wake_number += 1
+        self.later(max(0.0, output.time - self.world.now), self._wake, self._wake_number)
+
+    def _wake(self, number: int) -> None:
+        if number == self._wake_number:  # a later word replaces an earlier one
+            self.feed(io.Wake())
+
+    # The disk.
+
+    def _on_disk(self, do: Callable[..., None], asked: Any) -> None:
+        """Let the disk do one thing after the other."""
+        chance = self.world.chance
+        begin = max(self.world.now, self._disk_free)
+        self._disk_free = begin + (WRITE_S * chance.expovariate(1) if chance.random() < 0.9 else 20 * WRITE_S)
+        self.later(self._disk_free - self.world.now, do, asked)
+
+    def _write(self, output: io.Write) -> None:
+        self.disk.begins(output.records, output.positions)
+        self._on_disk(self._written, output)
+
+    def _written(self, output: io.Write) -> None:
+        assert self._history is not None
+        try:
+            self._history.append(output.records, output.positions)
+        except HistoryError as error:
+            self._tell(io.DiskFailed(error))
+            return
+        self.disk.ended()
+        self.world.ledger.stored(self.site, names_in(output.records))
+        self._tell(io.Committed(0.001))
+
+    def _keep(self, output: io.Keep) -> None:
+        self._on_disk(self._kept, output)
+
+    def _kept(self, output: io.Keep) -> None:
+        assert self._history is not None
+        try:
+            self._history.keep(output.checkpoint, output.from_delivered, output.needed)
+        except HistoryError as error:
+            self._tell(io.DiskFailed(error))
+            return
+        self._tell(io.Kept())
+
+    def _read(self, output: io.ReadPast) -> None:
+        self._on_disk(self._past, output)
+
+    def _past(self, output: io.ReadPast) -> None:
+        assert self._history is not None
+        self._tell(io.Past(output.reader, self._history.past(output.begin, output.at_most)))
+
+    def _tell(self, given: io.Input) -> None:
+        """Tell the node of what the disk did; a moment later, so that a crash may come between."""
+        self.later(self.world.chance.choice([0.0, 0.0, 0.001]), self.feed, given)
+
+    # Connections.
+
+    def _dial(self, output: io.Dial) -> None:
+        self._waits.setdefault(output.peer, FIRST_CALL)
+        self._call_later(output.peer, self.world.chance.uniform(0, 0.01))
+
+    def _call_later(self, peer: SiteId, wait: float) -> None:
+        if peer in self._waits and peer not in self._calls:
+            self._calls.add(peer)
+            self.later(wait, self._call, peer)
+
+    def _call(self, peer: SiteId) -> None:
+        self._calls.discard(peer)
+        if peer in self.links or any(end.wanted == peer for end in self.ends):
+            return
+        if not self.world.reachable(self.site, peer):
+            self._waits[peer] = min(2 * self._waits[peer], LAST_CALL)
+            self._call_later(peer, self._waits[peer])
+            return
+        line = Line(self, self.world.hosts[peer])
+        for end in line.ends:
+            end.host.ends.add(end)
+        line.ends[0].greet(peer)
+
+    def prefers(self, end: End) -> bool:
+        """Whether a link that has just greeted is better than the one we have: of two, the lower name's call stays."""
+        old = self.links.get(end.peer or "")
+        return old is None or not old.up or old.boot != end.boot or end.dialler == min(self.site, end.peer or "")
+
+    def linked(self, end: End, peer: SiteId) -> None:
+        """From now on this is the link to a peer."""
+        old = self.links.pop(peer, None)
+        if old is not None:
+            old.abort()
+            self.feed(io.LinkLost(peer))
+        self.links[peer] = end
+
+    def unlinked(self, end: End) -> None:
+        """A connection is gone."""
+        self.ends.discard(end)
+        peer = end.peer or end.wanted
+        if end.peer is not None and self.links.get(end.peer) is end:
+            del self.links[end.peer]
+            self.world.ledger.places_known = False
+            self.feed(io.LinkLost(end.peer))
+        if peer in self._waits:
+            self._waits[peer] = FIRST_CALL if end.peer is not None else min(2 * self._waits[peer], LAST_CALL)
+            self._call_later(peer, self._waits[peer])
+
+    def _hang_up(self, output: io.Hangup) -> None:
+        self.world.note(f"{self.site} hangs up on {output.peer}: {output.reason}")
+        end = self.links.get(output.peer)
+        if end is not None:
+            end.refuse(output.reason, output.code) if output.reason else end.close()
+
+
+def names_in(stored: list[bytes]) -> set[str]:
+    """Return the names of all messages in some records."""
+    found = set[str]()
+    for record in stored:
+        said = records.decode(record)
+        envelope = said if isinstance(said, Multicast) else records.envelope_of(said)
+        if envelope is not None and envelope.body:
+            found.update(body.partition(b" ")[0].decode() for body in batch.unpack(envelope.body))
+    return found
