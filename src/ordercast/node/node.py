@@ -164,7 +164,9 @@ class Node:
             return
         self._enter(Phase.FAILED)
         self.failed = error
-        self.pipeline.clear()
+        for work in self.pipeline.clear():
+            if type(work) is io.Resolve:  # who waits for the commit hears that there is none
+                self.tell(io.Resolve(work.token, error=error))
         self.intake.parked.clear()
         self.outbox.close(error)
         self.readers.close(error)
