@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from ordercast.core.machine import Groups
+from ordercast.core.configuration import Configuration
 from ordercast.live.inbox import Lot
 from ordercast.wire import batch
 from tests.support.promises import Book, body_of
 
-GROUPS = Groups.of({"g": ["p", "q"]}, [["g"]], ["p", "q"])
+GROUPS = Configuration.of({"g": ["p", "q"]}, [["g"]], ["p", "q"])
 LIFE = ("p", 0)
 
 

@@ -132,7 +132,7 @@ def simulate(
         deployment = deploy(scenario)
         sends = verdict.outcome.sent
         rows = [(d.site, d.envelope, d.stamp, d.time) for d in verdict.outcome.deliveries]
-        write_run(out, deployment.groups.members, deployment.groups.classes, sends, rows)
+        write_run(out, deployment.groups.members, deployment.groups.orders, sends, rows)
     replay = "ordercast " + shlex.join(argument for argument in sys.argv[1:] if argument != "--json")
     result = _result(verdict, protocol, seed, replay)
     _print(result, as_json)
@@ -277,7 +277,9 @@ def explore(
     orders = tuple((sources[i % len(sources)], destinations[i % len(destinations)]) for i in range(messages))
     used = tuple(sorted({source for source, _ in orders}))
     deployment = replace(deployment, groups=with_(deployment.groups, sources=used))
-    explored = Explorer(Case(deployment, orders, losses, duplicates, crashes, reorder, states)).run()
+    explored = Explorer(
+        Case(deployment, orders, losses, duplicates, crashes=crashes, reorder=reorder, states_at_most=states)
+    ).run()
     ok = not explored.findings and explored.complete
     if picture is not None and explored.film is not None:
         from ordercast.show.spacetime import draw_spacetime

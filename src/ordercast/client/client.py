@@ -13,7 +13,7 @@ from ordercast.live.inbox import Delivered, Lot, Lots, Messages
 from ordercast.live.outbox import AckLevel, Destination, Receipt, tidy
 from ordercast.names import GroupId
 from ordercast.wire import links
-from ordercast.wire.frames import Splitter, frame
+from ordercast.wire.frames import NO_CLASS, Splitter, frame
 
 WINDOW_BYTES = 4 * 2**20  # posted and not yet taken by the site
 BATCH_BYTES, BATCH_MESSAGES = 64 * 2**10, 1024
@@ -359,7 +359,7 @@ class Client(asyncio.Protocol):
         """Take whole frames."""
         self._silent = 0
         try:
-            for tag, _, _, payload in self._splitter.feed(data):
+            for tag, _, _, _, payload in self._splitter.feed(data):
                 if tag != links.HEARTBEAT:
                     self._take(tag, links.read(tag, payload))
         except PeerError as error:
@@ -407,7 +407,7 @@ class Client(asyncio.Protocol):
 
     def _write(self, tag: int, value: msgspec.Struct) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.writelines(frame(tag, 0, 0, links.encode(value)))
+            self._transport.writelines(frame(tag, NO_CLASS, 0, 0, links.encode(value)))
 
     def _end(self, error: OrdercastError) -> None:
         """Nothing more comes and goes: tell everybody who waits, and close."""

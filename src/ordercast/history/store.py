@@ -11,7 +11,7 @@ import msgspec
 
 from ordercast.core.events import Event, Multicast, Received, Tick
 from ordercast.errors import HistoryError, PeerError
-from ordercast.names import SiteId
+from ordercast.names import ClassId, SiteId
 from ordercast.wire.codec import Encoder, decode
 
 
@@ -84,6 +84,7 @@ class _Multicast(msgspec.Struct, frozen=True, array_like=True, tag=1):
 class _Received(msgspec.Struct, frozen=True, array_like=True, tag=2):
     sender: SiteId
     tag: int
+    class_id: ClassId
     stream: int
     number: int
     payload: bytes
@@ -100,12 +101,14 @@ _decoder = msgspec.msgpack.Decoder(_Multicast | _Received | _Tick)
 def record(event: Event, encoder: Encoder) -> bytes:
     """Return an event as a record."""
     match event:
-        case Received(sender, message):
-            return _encode(_Received(sender, *encoder.encode(message)))
+        case Received(sender, message, class_id):
+            return _encode(_Received(sender, *encoder.encode(message, class_id)))
         case Multicast(groups, body, receipt):
             return _encode(_Multicast(groups, body, receipt))
         case Tick(now):
             return _encode(_Tick(now))
+        case _:
+            raise TypeError(f"links are not logged: {event}")
 
 
 def event_of(data: bytes) -> Event:
@@ -113,8 +116,8 @@ def event_of(data: bytes) -> Event:
     try:
         stored = _decoder.decode(data)
         match stored:
-            case _Received(sender, tag, stream, number, payload):
-                return Received(sender, decode(tag, stream, number, payload))
+            case _Received(sender, tag, class_id, stream, number, payload):
+                return Received(sender, decode(tag, stream, number, payload), class_id)
             case _Multicast(groups, body, receipt):
                 return Multicast(groups, body, receipt)
             case _:

@@ -4,9 +4,9 @@ from functools import cache
 
 import msgspec
 
+from ordercast.core.configuration import NUMBER_AT_MOST
 from ordercast.core.edges import Carry
 from ordercast.core.events import Envelope, Message
-from ordercast.core.machine import NUMBER_AT_MOST
 from ordercast.errors import PeerError
 from ordercast.names import SiteId
 from ordercast.protocols.registry import Deployment
@@ -32,7 +32,7 @@ class Checker:
 
     def __init__(self, me: SiteId, deployment: Deployment) -> None:
         self.me, self.groups = me, deployment.groups
-        self.streams = 2 * len(self.groups.classes) + 2
+        self.streams = 2 * len(self.groups.orders) + len(self.groups.members)
 
     def check(self, sender: SiteId, message: Message) -> None:
         """Check one message."""
@@ -60,7 +60,9 @@ class Checker:
 
     def _check_body(self, sender: SiteId, envelope: Envelope, *, stub: bool) -> None:
         """A body is a batch: wholly checked where it is delivered, its head elsewhere; a stub has none."""
-        self.groups.check(sender, envelope)
+        if envelope.class_id not in self.groups.classes:
+            raise PeerError(f"{sender} sent {envelope} in class {envelope.class_id}, which is none")
+        self.groups.order_class(envelope.class_id).check(sender, envelope)
         if self.me in self.groups.union(envelope.groups):
             batch.unpack(envelope.body)
         elif envelope.body or not stub:

@@ -10,7 +10,7 @@ from ordercast.errors import LocalError, OrdercastError, PeerError
 from ordercast.live.inbox import Inbox
 from ordercast.names import GroupId
 from ordercast.wire import links
-from ordercast.wire.frames import Splitter, frame
+from ordercast.wire.frames import NO_CLASS, Splitter, frame
 
 if TYPE_CHECKING:
     from ordercast.live.outbox import AckLevel
@@ -44,7 +44,7 @@ class ClientLink(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take whole frames; what is not understood ends the connection."""
         try:
-            for tag, _, _, payload in self._splitter.feed(data):
+            for tag, _, _, _, payload in self._splitter.feed(data):
                 self._take(tag, links.read(tag, payload))
         except PeerError as error:
             self._refuse(str(error))
@@ -142,7 +142,7 @@ class ClientLink(asyncio.Protocol):
 
     def _write(self, tag: int, value: msgspec.Struct) -> None:
         if not self._transport.is_closing():
-            self._transport.writelines(frame(tag, 0, 0, links.encode(value)))
+            self._transport.writelines(frame(tag, NO_CLASS, 0, 0, links.encode(value)))
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
         task = self.site.loop.create_task(work)
@@ -153,7 +153,7 @@ class ClientLink(asyncio.Protocol):
     def beat(self) -> None:
         """Say that the site is there."""
         if self.name is not None:
-            self._transport.writelines(frame(links.HEARTBEAT, 0, 0, b""))
+            self._transport.writelines(frame(links.HEARTBEAT, NO_CLASS, 0, 0, b""))
 
     def _refuse(self, reason: str) -> None:
         self.site.note("client.closed", client=self.name, reason=reason)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from ordercast.core.machine import Groups
+from ordercast.core.configuration import Configuration
 from ordercast.errors import InputError
 from ordercast.names import ClassRule, GroupId, Level, Planner, SiteId
 from ordercast.planning.plan import Plan, read_plan
@@ -184,25 +184,27 @@ def deploy(cluster: Cluster) -> Deployment:
         names = sorted(set(union))
         members["+".join(names)] = sorted({site for name in names for site in cluster.groups[name]})
     rule = class_rule(cluster.protocol, cluster.level, causal=cluster.causal)
+    kind = MACHINES[cluster.protocol]
     plan = None if rule is None else _plan(cluster, members, rule)
     classes = [list(members)] if plan is None else plan.classes
-    groups = Groups.of(members, classes, sorted(cluster.sites))
-    planned = plan if cluster.protocol == "propagation" else None
-    receipts = cluster.protocol == "propagation"
+    groups = Configuration.of(members, classes, sorted(cluster.sites), causal=cluster.causal)
+    planned = plan if kind.plan else None
     level = str(cluster.level)
-    return Deployment(cluster.protocol, groups, planned, level, cluster.causal, receipts=receipts, patience=PATIENCE)
+    return Deployment(
+        cluster.protocol, groups, planned, level, cluster.causal, receipts=kind.receipts, patience=PATIENCE
+    )
 
 
 def plan_hash(cluster: Cluster, deployment: Deployment) -> str:
     """Return what two sites must agree on before they talk."""
-    what = [cluster.protocol, cluster.level, cluster.causal, cluster.durable, deployment.groups.classes]
+    what = [cluster.protocol, cluster.level, cluster.causal, cluster.durable, deployment.groups.orders]
     what += [deployment.groups.members, deployment.groups.sources, deployment.groups.unions, deployment.plan]
     return hashlib.sha256(msgspec.json.encode(what, order="sorted")).hexdigest()[:16]
 
 
 def _plan(cluster: Cluster, members: dict[GroupId, list[SiteId]], rule: ClassRule) -> Plan:
     """Plan, or read what was planned before; machines that need no plan take its classes."""
-    planner = cluster.planner if cluster.protocol == "propagation" else Planner.CENTRAL  # None: by size
+    planner = cluster.planner if MACHINES[cluster.protocol].plan else Planner.CENTRAL  # None: by size
     asked = [planner, cluster.level, rule, cluster.max_load, sorted(members.items())]
     name = hashlib.sha256(msgspec.json.encode(asked)).hexdigest()[:16]
     path = cluster.data_folder / f"plan-{name}.json"
@@ -220,7 +222,7 @@ def _plan(cluster: Cluster, members: dict[GroupId, list[SiteId]], rule: ClassRul
 
     membership = Membership.of(cluster.groups).with_unions(cluster.unions)
     budget = Budget(steps=min(STEPS_PER_MEMBERSHIP * len(membership), STEPS_AT_MOST))
-    max_load = cluster.max_load if cluster.protocol == "propagation" else None
+    max_load = cluster.max_load if MACHINES[cluster.protocol].plan else None
     chosen = planner or default_planner(membership, cluster.level, rule)
     request = Request(chosen, cluster.level, rule, max_load=max_load, budget=budget)
     plan = make_plan(membership, request).plan

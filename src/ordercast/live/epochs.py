@@ -27,7 +27,7 @@ CLOCKS_DIFFER_MS = 24 * 3600 * 1000  # at most
 def in_epoch(deployment: Deployment, epoch: int) -> Deployment:
     """Return the same deployment in another epoch."""
     plan = deployment.plan
-    groups = msgspec.structs.replace(deployment.groups, epoch=epoch)
+    groups = deployment.groups.in_epoch(epoch)
     return replace(deployment, groups=groups, plan=plan and msgspec.structs.replace(plan, epoch=epoch))
 
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ordercast.core.machine import Groups
+from ordercast.core.configuration import Configuration
 from ordercast.errors import InputError
 from ordercast.live.inbox import Lot
 from ordercast.names import GroupId, SiteId
@@ -24,14 +24,14 @@ SECONDS = 2.0
 class Export:
     """Collects what one site sends and delivers, and writes it in parts."""
 
-    def __init__(self, folder: Path, site: SiteId, groups: Groups) -> None:
+    def __init__(self, folder: Path, site: SiteId, groups: Configuration) -> None:
         self.folder, self.site, self.groups = folder, site, groups
         self.next_position = self._begin("deliveries")
         self.next_send = self._begin("sends") or 1
         self.deliveries: list[tuple[Any, ...]] = []
         self.sends: list[tuple[Any, ...]] = []
         self.last: dict[int, bytes] = {}
-        """The stamp of the last delivery of each class; a checkpoint keeps it."""
+        """The stamp of the last delivery of each order; a checkpoint keeps it."""
         rows = [(site, group) for group, sites in sorted(groups.members.items()) for site in sites]
         self._write("membership", "part-0", {"site": "string", "group": "string"}, rows)
 
@@ -50,12 +50,12 @@ class Export:
 
     def delivered(self, lot: Lot) -> None:
         """A batch was delivered; what was exported before a restart is not exported again."""
-        order_class = self.groups.class_of(lot.groups[0])
-        name, group, now = self.groups.classes[order_class][0], "+".join(lot.groups), time.time()
+        order = self.groups.order_of(lot.groups)
+        name, group, now = self.groups.orders[order][0], "+".join(lot.groups), time.time()
         for index in range(batch.count(lot.body)):
             stamp = lot.stamp + index.to_bytes(4, "big")
-            before = self.last.get(order_class)
-            self.last[order_class] = stamp
+            before = self.last.get(order)
+            self.last[order] = stamp
             position, number = lot.position + index, lot.first + index
             if position >= self.next_position:
                 head = (self.site, position, f"{lot.source}:{number}", group, lot.source, number)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 from ordercast.core.edges import Null
 from ordercast.core.events import Control, Message
 from ordercast.errors import PeerError
-from ordercast.names import SiteId
+from ordercast.names import ClassId, SiteId
 from ordercast.wire import codec, links
-from ordercast.wire.frames import Splitter, frame
+from ordercast.wire.frames import NO_CLASS, Splitter, frame
 from ordercast.wire.links import Hello, Refuse
 
 if TYPE_CHECKING:
@@ -55,11 +55,11 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take whole frames to the site; what is not understood closes the link."""
         self.heard = self.site.loop.time()
-        messages: list[Message] = []
+        messages: list[tuple[Message, ClassId]] = []
         try:
-            for tag, stream, number, payload in self._splitter.feed(data):
+            for tag, class_id, stream, number, payload in self._splitter.feed(data):
                 if tag < links.HELLO and self.peer is not None:
-                    messages.append(codec.decode(tag, stream, number, payload))
+                    messages.append((codec.decode(tag, stream, number, payload), class_id))
                 else:
                     self._host_frame(tag, payload)
             if messages and self.peer is not None and self.site.links.get(self.peer) is self:
@@ -106,9 +106,9 @@ class Link(asyncio.Protocol):
         names = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"]
         return None if name in names else f"the certificate is for {', '.join(names)}, not for {name}"
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message, class_id: ClassId) -> None:
         """Queue a message; `flush` writes."""
-        head, payload = frame(*self._encoder.encode(message))
+        head, payload = frame(*self._encoder.encode(message, class_id))
         if isinstance(message, Control) and type(message) is not Null:  # a null speaks of what was sent before it
             self._control.append(head + payload)
         elif self._data_bytes > WAITING_AT_MOST:
@@ -154,7 +154,7 @@ class Link(asyncio.Protocol):
 
     def _write_host(self, tag: int, payload: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.writelines(frame(tag, 0, 0, payload))
+            self._transport.writelines(frame(tag, NO_CLASS, 0, 0, payload))
             self.spoke = self.site.loop.time()
 
     def refuse(self, reason: str) -> None:

@@ -35,7 +35,7 @@ def _explain_own(site: "Site", number: int, now: float) -> list[str]:
         return [f"{site.me} has sent {site.outbox.messages} messages; this one does not exist"]
     for sent in site.outbox.sent.values():
         if sent.first <= number < sent.first + sent.many:
-            entry = site.deployment.routes.entry(sent.groups) if site.deployment.plan is not None else "?"
+            entry = site.deployment.entry(sent.groups) or "?"
             place = "ordered" if sent.stamp is not None else f"ordered by {entry}"
             safe = "not safe yet" if not sent.restored else "not known to be safe since the restart"
             return [f"sent to {'+'.join(sent.groups)} {now - sent.since:.1f} s ago, {place}; {safe}"]

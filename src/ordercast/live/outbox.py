@@ -236,9 +236,8 @@ class Outbox:
 
     def count_under_way(self) -> None:
         """Without receipts: what the slowest peer has not acknowledged, or what is held here, whichever is more."""
-        machine = self.site.machine
-        edges = getattr(machine, "edges", None)
-        self.under_way = max(edges.under_way if edges is not None else 0, len(machine.held()))
+        machines = self.site.machine
+        self.under_way = max(machines.under_way(class_id) for class_id in self.site.deployment.groups.classes)
         self._let_in()
 
     async def _wait_for_room(self) -> None:

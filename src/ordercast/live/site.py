@@ -22,8 +22,8 @@ import msgspec
 
 from ordercast.core.edges import Ack, Carry, Null, Resend
 from ordercast.core.effects import Append, Deliver, Effect, Placed, Refuse, Safe, Send
-from ordercast.core.events import Control, Event, Message, Multicast, Received, Tick
-from ordercast.core.machine import Machine
+from ordercast.core.events import Control, Event, LinkDown, LinkUp, Message, Multicast, Received, Tick
+from ordercast.core.machines import Machines
 from ordercast.errors import HistoryError, LocalError, OrdercastError
 from ordercast.history.store import Checkpoint, History, MemoryHistory, event_of, record
 from ordercast.live import look
@@ -36,7 +36,7 @@ from ordercast.live.export import SECONDS, Export
 from ordercast.live.inbox import Inbox, Lot, lot_of
 from ordercast.live.links import Link
 from ordercast.live.outbox import AckLevel, Destination, Exported, Outbox, Receipt
-from ordercast.names import GroupId, SiteId
+from ordercast.names import ClassId, GroupId, SiteId
 from ordercast.protocols.registry import Deployment
 from ordercast.wire import batch
 from ordercast.wire.codec import Encoder
@@ -64,7 +64,7 @@ class Site:
         self.plan = plan_hash(cluster, self.deployment)
         self.checker = Checker(me, self.deployment)
         self.loop: asyncio.AbstractEventLoop
-        self.machine: Machine
+        self.machine: Machines
         self.history: History = MemoryHistory()
         self.links: dict[SiteId, Link] = {}
         self.outbox = Outbox(self)
@@ -83,7 +83,7 @@ class Site:
         self._part_is_full = asyncio.Event()
         self.clients: set[ClientLink] = set()
         self.readers: list[Inbox] = []
-        self.parked: deque[tuple[SiteId, Message]] = deque()
+        self.parked: deque[tuple[SiteId, Message, ClassId]] = deque()
         self._ticking: asyncio.TimerHandle | None = None
         self.last_delivered: dict[SiteId, int] = {}
         self._hurried = 0.0
@@ -224,11 +224,10 @@ class Site:
                 f" start over: stop all sites, move {self.cluster.data_folder} aside on every machine, and start again"
             )
 
-    def _restore(self, checkpoint: Checkpoint | None) -> tuple[int, Machine]:
+    def _restore(self, checkpoint: Checkpoint | None) -> tuple[int, Machines]:
         """Build the machine of a checkpoint; return it and the record it stands at."""
         if checkpoint is None:
-            machine = self.deployment.machine(self.me)
-            return 0, machine
+            return 0, self.deployment.machines(self.me)
         data = io.BytesIO(checkpoint.state)  # our own file, with a checksum
         state = pickle.load(data)
         self.last_delivered, stamps, unsafe = pickle.load(data)
@@ -238,9 +237,14 @@ class Site:
             self.export.last = stamps
         self.incarnation, self.delivered = state["incarnation"], checkpoint.delivered
         self.outbox.messages = state["messages"]
-        return checkpoint.records, self.deployment.thaw(self.me, state["machine"])
+        return checkpoint.records, self._thawed(state)
 
-    def _replay(self, machine: Machine, after: int) -> Iterator[tuple[Event, list[Effect]]]:
+    def _thawed(self, state: dict[str, Any]) -> Machines:
+        machines = self.deployment.machines(self.me)
+        machines.restore(self.deployment.decode(state["machine"]))
+        return machines
+
+    def _replay(self, machine: Machines, after: int) -> Iterator[tuple[Event, list[Effect]]]:
         for data in self.history.records(after):
             event = event_of(data)
             if machine is self.machine:  # a site that is restarted often must not step through ever more
@@ -250,7 +254,7 @@ class Site:
     def _frozen(self) -> bytes:
         state: dict[str, Any] = {"plan": self.plan, "config": described(self.cluster)}
         state |= {"incarnation": self.incarnation, "messages": self.outbox.messages}
-        return pickle.dumps(state | {"machine": self.deployment.freeze(self.machine)}, protocol=5)
+        return pickle.dumps(state | {"machine": self.deployment.encode(self.machine.snapshot())}, protocol=5)
 
     def _remembered(self, sent: int) -> bytes:
         """Return what deliveries leave behind outside the machine: a second pickle, behind that of the machine.
@@ -327,9 +331,7 @@ class Site:
         self.links[peer] = link
         self.counts["reconnects"] += again
         self.note("link.up", peer=peer)
-        edges = getattr(self.machine, "edges", None)
-        if edges is not None:
-            self.do(edges.resume(peer))
+        self._step(LinkUp(peer))
         self.end_round()
 
     def begin_anew(self, deployment: Deployment, lost: LocalError) -> None:
@@ -338,7 +340,7 @@ class Site:
         sent = self.machine.sent
         self._deploy(deployment)
         self.machine = self._new_machine()
-        self.machine.sent = sent  # a source's numbers never restart within its incarnation
+        self.machine.source.sent = sent  # a source's numbers never restart within its incarnation
         self.parked.clear()
         self._to_flush.clear()
         self.last_delivered.clear()
@@ -353,10 +355,8 @@ class Site:
         if self.export is not None:
             self.export.groups = deployment.groups
 
-    def _new_machine(self) -> Machine:
-        machine = self.deployment.machine(self.me)
-        machine.incarnation = self.incarnation  # type: ignore[attr-defined]
-        return machine
+    def _new_machine(self) -> Machines:
+        return self.deployment.machines(self.me, self.incarnation)
 
     def unlinked(self, link: Link) -> None:
         """A connection is gone."""
@@ -364,6 +364,8 @@ class Site:
         if link.peer is not None and self.links.get(link.peer) is link:
             del self.links[link.peer]
             self.note("link.down", peer=link.peer)
+            if self.failed is None and not self.stopping:
+                self._step(LinkDown(link.peer))
 
     async def _call(self, peer: SiteId) -> None:
         """Keep a link to a peer: call, wait for its end, call again."""
@@ -401,19 +403,21 @@ class Site:
 
     # Events in, effects out.
 
-    def receive(self, peer: SiteId, messages: list[Message]) -> None:
+    def receive(self, peer: SiteId, messages: list[tuple[Message, ClassId]]) -> None:
         """Take what a peer sent; messages wait outside while a reader is too far behind."""
         if self.failed is not None or self.stopping:
             return
-        for message in messages:
+        for message, class_id in messages:
             self.checker.check(peer, message)
             if (self.parked or self._behind()) and not isinstance(message, Control):
-                self.parked.append((peer, message))  # bounded by the windows of the sources: nothing is acknowledged
+                self.parked.append(
+                    (peer, message, class_id)
+                )  # bounded by the windows of the sources: nothing is acknowledged
                 self.counts["parked"] += 1
                 continue
             if type(message) is Null and self.parked:
                 continue  # it would make the machine ask again for what waits outside already
-            self._step(Received(peer, message))
+            self._step(Received(peer, message, class_id))
             if type(message) is Carry:
                 envelope = getattr(message.message, "envelope", None)
                 self._unacknowledged += len(envelope.body) if envelope is not None else 0
@@ -435,9 +439,9 @@ class Site:
     def _unpark(self) -> None:
         """A reader has read: let in what waited, as far as there is room."""
         while self.parked and not self._behind() and self.failed is None:
-            peer, message = self.parked.popleft()
+            peer, message, class_id = self.parked.popleft()
             try:
-                self._step(Received(peer, message))
+                self._step(Received(peer, message, class_id))
             except OrdercastError as error:
                 if peer in self.links:
                     self.links[peer].refuse(str(error))
@@ -471,7 +475,7 @@ class Site:
     def _pass_on(self, effect: Send) -> None:
         link = self.links.get(effect.to)
         if link is not None:
-            link.send(effect.message)
+            link.send(effect.message, effect.class_id)
             self._to_flush[link] = None
 
     def _refuse(self, effect: Refuse) -> None:
@@ -600,9 +604,7 @@ class Site:
 
     def check_destination(self, groups: tuple[GroupId, ...]) -> None:
         """Raise LocalError when no message may go there."""
-        self.deployment.groups.origin(self.me, groups)
-        if self.deployment.plan is not None:
-            self.deployment.routes.entry(groups)
+        self.deployment.check(self.me, groups)
 
     def originate(self, event: Multicast) -> None:
         """Give the machine what this site sends."""
@@ -656,7 +658,7 @@ class Site:
         """Deliver again what was delivered: step a second machine through the history."""
         position = checkpoint.delivered
         state = pickle.loads(checkpoint.state)
-        machine = self.deployment.thaw(self.me, state["machine"])
+        machine = self._thawed(state)
         for _, effects in self._replay(machine, checkpoint.records):
             for effect in effects:
                 if type(effect) is not Deliver:

@@ -41,17 +41,18 @@ def write_run(
         "after": long,
     }
     _write(folder / "sends", columns, sent)
-    names = [groups[0] for groups in classes]
+    order_of = {group: groups[0] for groups in classes for group in groups}
     place: dict[SiteId, int] = {}
-    last: dict[tuple[SiteId, int], bytes] = {}
+    last: dict[tuple[SiteId, GroupId], bytes] = {}
     done = []
     for site, e, stamp, time in deliveries:
         at = place[site] = place.get(site, -1) + 1
-        before = last.get((site, e.order_class))
-        last[site, e.order_class] = stamp
+        order = order_of[e.groups[0]]
+        before = last.get((site, order))
+        last[site, order] = stamp
         group = "+".join(e.groups)
-        head = (site, at, e.msg_id, group, e.source, e.number, e.epoch, time)
-        done.append((*head, names[e.order_class], stamp, before))
+        head = (site, at, e.msg_id, group, e.source, e.number, e.class_id.epoch, time)
+        done.append((*head, order, stamp, before))
     columns = {"site": text, "position": long, "msg_id": text, "group": text, "source": text, "source_seq": long}
     columns |= {"epoch": long, "delivered_at": pa.float64(), "order_class": text}
     _write(folder / "deliveries", columns | {"stamp": pa.binary(), "prev_stamp": pa.binary()}, done)

@@ -108,9 +108,7 @@ class Watch:
         """A restarted site delivers something else than before."""
         self._break("duplicate", f"{site} delivers {source}:{number} again after a restart, or in another place")
 
-    def delivered(
-        self, site: SiteId, source: SiteId, number: int, order_class: int, stamp: bytes, body: bytes = b""
-    ) -> None:
+    def delivered(self, site: SiteId, source: SiteId, number: int, order: int, stamp: bytes, body: bytes = b"") -> None:
         """A site delivers."""
         key = (source, number)
         message = self._open.get(key)
@@ -134,10 +132,10 @@ class Watch:
                 self._not_placed[key] = stamp
         elif message.stamp != stamp:
             self._break("stamps", f"{site} delivers {_name(key)} with another stamp than a site before it")
-        last = at.stamps.get(order_class)
+        last = at.stamps.get(order)
         if last is not None and last[0] >= stamp:
             self._break("stamps", f"{site} delivers {_name(last[1])} before {_name(key)}, whose stamp is not larger")
-        at.stamps[order_class] = (stamp, key)
+        at.stamps[order] = (stamp, key)
         if self.causal:
             self._hear(site, at, key, message)
         at.log.append(key)

@@ -1,17 +1,21 @@
 """The tag table, and messages to bytes and back. Tags are never reused; new fields go last, with defaults.
 
-A message is a tag, a stream and a number (both zero unless it travels on a numbered edge), and its fields as a msgpack
-array. Bodies are opaque.
+A message travels as a tag, the id of its class, a stream and a number (both zero unless it travels on a numbered edge),
+and its fields as a msgpack array, which starts with the tag too: so messages inside snapshots are told apart. Bodies
+are opaque.
 """
 
 import msgspec
 
-from ordercast.core import edges, events
+from ordercast.core import edges, resume
 from ordercast.core.edges import Carry
-from ordercast.core.events import Message
+from ordercast.core.events import Control, Message
 from ordercast.errors import PeerError
-from ordercast.protocols import propagation, sequencing, two_phase
+from ordercast.names import ClassId
 from ordercast.protocols import timestamp as lamport
+from ordercast.protocols import two_phase
+from ordercast.protocols.propagation import messages as propagation
+from ordercast.protocols.sequencing import messages as sequencing
 from ordercast.protocols.swap import counting
 from ordercast.protocols.swap import multicast as swap
 
@@ -22,6 +26,7 @@ TAGS: dict[int, type[Message]] = {
     10: edges.Ack,
     11: edges.Null,
     12: edges.Resend,
+    13: resume.Resume,
     20: two_phase.Propose,
     21: two_phase.Proposal,
     22: two_phase.Decide,
@@ -43,6 +48,7 @@ TAGS: dict[int, type[Message]] = {
     65: sequencing.Stable,
 }
 """Up to 99: what machines say to each other. From 100 on: what hosts say (`wire.links`)."""
+assert all(kind.__struct_config__.tag == tag for tag, kind in TAGS.items()), "a message has another tag than its class"
 
 _TAG_OF = {kind: tag for tag, kind in TAGS.items()}
 _DECODERS = {tag: msgspec.msgpack.Decoder(kind) for tag, kind in TAGS.items()}
@@ -56,14 +62,14 @@ class Encoder:
         self._last: Message | None = None
         self._payload = b""
 
-    def encode(self, message: Message) -> tuple[int, int, int, bytes]:
-        """Return tag, stream, number, payload."""
+    def encode(self, message: Message, class_id: ClassId) -> tuple[int, ClassId, int, int, bytes]:
+        """Return tag, class, stream, number, payload: what `frames.frame` takes."""
         if type(message) is Carry:
             inner = message.message
             if inner is not self._last:
                 self._last, self._payload = inner, _encode(inner)
-            return _TAG_OF[type(inner)], message.stream, message.number, self._payload
-        return _TAG_OF[type(message)], 0, 0, _encode(message)
+            return _TAG_OF[type(inner)], class_id, message.stream, message.number, self._payload
+        return _TAG_OF[type(message)], class_id, 0, 0, _encode(message)
 
 
 def decode(tag: int, stream: int, number: int, payload: bytes | memoryview) -> Message:
@@ -77,6 +83,6 @@ def decode(tag: int, stream: int, number: int, payload: bytes | memoryview) -> M
         raise PeerError(f"tag {tag}: {error}") from None
     if not number:
         return message
-    if isinstance(message, events.Control):
+    if isinstance(message, Control):
         raise PeerError(f"tag {tag} does not travel on a numbered edge")
     return Carry(stream, number, message)

@@ -1,20 +1,23 @@
-"""Frames: a length, a tag, a stream, a number, a payload; split from a stream of bytes, with a limit on their size."""
+"""Frames: a length, a tag, a class, a stream, a number, a payload; split from a stream of bytes, with a size limit."""
 
 from collections.abc import Iterator
 from struct import Struct
 
 from ordercast.errors import PeerError
+from ordercast.names import ClassId
 
-HEAD = Struct(">IBIQ")  # length of the payload, tag, stream, number
+HEAD = Struct(">IBQIIQ")  # length of the payload, tag, epoch and index of the class, stream, number
+NO_CLASS = ClassId(0, 0)
+"""In frames that are no message of a machine."""
 FRAME_AT_MOST = 24 * 2**20
 
-Frame = tuple[int, int, int, memoryview]
-"""Tag, stream, number, payload; the payload is good until the next bytes are fed."""
+Frame = tuple[int, ClassId, int, int, memoryview]
+"""Tag, class, stream, number, payload; the payload is good until the next bytes are fed."""
 
 
-def frame(tag: int, stream: int, number: int, payload: bytes) -> tuple[bytes, bytes]:
+def frame(tag: int, class_id: ClassId, stream: int, number: int, payload: bytes) -> tuple[bytes, bytes]:
     """Return what to write, head and payload."""
-    return HEAD.pack(len(payload), tag, stream, number), payload
+    return HEAD.pack(len(payload), tag, *class_id, stream, number), payload
 
 
 class Splitter:
@@ -37,13 +40,13 @@ class Splitter:
             self._parts.clear()
         view, at = memoryview(data), 0
         while len(data) - at >= HEAD.size:
-            length, tag, stream, number = HEAD.unpack_from(data, at)
+            length, tag, epoch, index, stream, number = HEAD.unpack_from(data, at)
             if length > self.at_most:
                 raise PeerError(f"a frame of {length} bytes, at most {self.at_most} are allowed")
             end = at + HEAD.size + length
             if end > len(data):
                 break
-            yield tag, stream, number, view[at + HEAD.size : end]
+            yield tag, ClassId(epoch, index), stream, number, view[at + HEAD.size : end]
             at = end
         rest = data[at:] if at else data
         self._have = len(rest)
