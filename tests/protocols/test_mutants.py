@@ -129,6 +129,24 @@ MORE: list[tuple[str, str, list[tuple[str, str]], tuple[str, bool]]] = [
     ("the number moves on unchanged", N, [("Grant(self.number)))", "Grant(self.number - 1)))")], ("arrow-counting", False)),
     ("a crowd counts as one", N, [("            counted += count.amount\n", "            counted += 1\n")], ("combining-counting", False)),
     ("the root forgets what it counted", N, [("self.climbing, self.counted = [], counted", "self.climbing = []")], ("combining-counting", False)),
+    ("one child's acknowledgement settles a message", E, [("self._incoming(key).owed[number] = len(sent)", "self._incoming(key).owed[number] = 1")], ("propagation", False)),
+    ("an own message is safe at its entry's first child", E, [("self._own[number] = len(sent)", "self._own[number] = 1")], ("propagation", False)),
+    ("what is beyond a gap is told one too far", E, [("ranges[-1] = (ranges[-1][0], number)", "ranges[-1] = (ranges[-1][0], number + 1)")], ("propagation", False)),
+    ("a site tells that it received more than it has", E, [("counts.acked, counts.received), self.class_id)", "counts.acked, counts.received + 1), self.class_id)")], ("two-phase", False)),
+    ("a sequencer tells that it took more than it has", Q, [("found[part] = Counts(received=taken)", "found[part] = Counts(received=taken + 1)")], ("sequencer", False)),
+    ("a member's counts are compared with another group", Q, [("found[stream] = Counts(received=self.delivered[group])", "found[stream] = Counts(received=max(self.delivered.values()))")], ("sequencer", False)),
+    ("a snapshot forgets what the edges have received", E, [("_sorted(state.outgoing), _sorted(state.incoming)", "_sorted(state.outgoing), {}")], ("arrow", False)),
+    ("a snapshot forgets what is not acknowledged", E, [("_sorted(state.outgoing), _sorted(state.incoming)", "{}, _sorted(state.incoming)")], ("two-phase", False)),
+    ("a snapshot forgets what is held back", P, [("self.waiting = {key: deque(queue) for key, queue in state.waiting}", "self.waiting = {}")], ("propagation", True)),
+    ("a snapshot forgets what was passed on", P, [("state.trees, state.seen, state.placing", "state.trees, {}, state.placing")], ("propagation", True)),
+    ("a snapshot forgets the counters of the trees", P, [("state.pasts, state.trees, state.seen", "state.pasts, {}, state.seen")], ("propagation", False)),
+    ("a snapshot forgets the queue of priorities", T, [("self.queued = dict(state.queue)", "self.queued = {}")], ("two-phase", False)),
+    ("a snapshot forgets the clock", L, [("self.clock, self.queue = state.clock, state.queue", "self.clock, self.queue = 0, state.queue")], ("timestamp", False)),
+    ("a snapshot forgets the arrow", S, [("self.object.restore(state.swap_object)", "pass")], ("arrow", False)),
+    ("a snapshot forgets what was gathered", C, [("self.value, self.gathered, self.busy = state.value, state.gathered, state.busy", "self.value, self.busy = state.value, state.busy")], ("combining", False)),
+    ("a snapshot forgets what came early", N, [("self.next, self.early = state.next, state.early", "self.next, self.early = state.next, {}")], ("arrow-counting", False)),
+    ("a snapshot forgets what waits for its turn", Q, [("self.unsent = deque(state.unsent)", "self.unsent = deque()")], ("sequencer-hybrid", True)),
+    ("a snapshot forgets what was taken", Q, [("state.numbers, state.place, state.taken, state.early", "state.numbers, state.place, {}, state.early")], ("sequencer", False)),
     ("a context loses an entry", "core.contexts", [("return tuple(sorted(self.entries.items()))", "return tuple(sorted(self.entries.items()))[1:]")], ("sequencer-hybrid", True)),
 ]  # fmt: skip
 ALL = [(name, module, [(text, other)], kind) for name, module, text, other, kind in MUTANTS] + MORE
@@ -186,5 +204,5 @@ def test_planted_bugs_in_planners_are_caught(mutant: tuple[str, str, str, str, s
 
 
 def test_the_list_is_long_enough() -> None:
-    assert len(MORE) >= 54
+    assert len(MORE) >= 72
     assert len(MUTANTS) + len(PLANNER_MUTANTS) >= 25

@@ -177,7 +177,7 @@ class Deployment:
         self.entry(groups)
         return class_id
 
-    @property
+    @cached_property
     def sites(self) -> list[SiteId]:
         """Every site that runs machines: members, sources, and hubs of the plan."""
         sites = set(self.groups.everybody) | set(self.groups.sources)
