@@ -14,18 +14,19 @@ from ordercast.history.store import Checkpoint
 from ordercast.live.config import Cluster
 from ordercast.live.links import Link
 from ordercast.live.site import Site
-from ordercast.protocols.propagation import Place, Propagate
+from ordercast.names import ClassId
+from ordercast.protocols.propagation.messages import Place, Propagate
 from ordercast.protocols.registry import MACHINES
 from ordercast.wire import batch, clients, peers
 from ordercast.wire.codec import Encoder
-from ordercast.wire.frames import frame
+from ordercast.wire.frames import NO_CLASS, frame
 from ordercast.wire.tags import Tag
 
 GROUPS = {"a": ["p", "q"], "b": ["q", "r"], "c": ["p", "r"]}
 
 
-Said = tuple[int, int, int, bytes]
-"""Tag, stream, number, payload."""
+Said = tuple[int, int, int, bytes, ClassId]
+"""Tag, stream, number, payload, class."""
 
 
 def corpus(site: Site, peer: str) -> list[Said]:
@@ -33,19 +34,19 @@ def corpus(site: Site, peer: str) -> list[Said]:
     encoder = Encoder()
     found: list[Said] = []
 
-    def add(message: Message) -> None:
-        found.append(encoder.encode(message))
+    def add(message: Message, class_id: ClassId) -> None:
+        found.append((*encoder.encode(message), class_id))
 
     for number in range(1, 20):
         for group in GROUPS:
-            order_class = site.deployment.groups.class_of(group)
+            class_id = site.deployment.groups.destination((group,))
             body = batch.pack(number, [b"hello", b"world"])
-            envelope = Envelope(order_class, 1, (group,), peer, 1, number, body)
-            add(Carry(2 * order_class, number, Propagate(envelope)))
-            add(Carry(2 * order_class + 1, number, Propagate(envelope, bytes([0] * 7 + [1] + [0] * 7 + [number]))))
+            envelope = Envelope(class_id, (group,), peer, 1, number, body)
+            add(Carry(0, number, Propagate(envelope)), class_id)
+            add(Carry(1, number, Propagate(envelope, bytes([0] * 7 + [1] + [0] * 7 + [number]))), class_id)
     for control in (Ack(0, 1), Null(1, 2), Resend(1, 1, 2), Place(1, b"12345678")):
-        add(control)
-    found += [(tag, 0, 0, peers.encode(value)) for tag, value in _host_frames(site)]
+        add(control, ClassId(1, 0))
+    found += [(tag, 0, 0, peers.encode(value), NO_CLASS) for tag, value in _host_frames(site)]
     return found
 
 

@@ -288,7 +288,9 @@ def explore(
     orders = tuple((sources[i % len(sources)], destinations[i % len(destinations)]) for i in range(messages))
     used = tuple(sorted({source for source, _ in orders}))
     deployment = replace(deployment, groups=with_(deployment.groups, sources=used))
-    explored = Explorer(Case(deployment, orders, losses, duplicates, crashes, reorder, states)).run()
+    explored = Explorer(
+        Case(deployment, orders, losses, duplicates, crashes=crashes, reorder=reorder, states_at_most=states)
+    ).run()
     ok = not explored.findings and explored.complete
     if picture is not None and explored.film is not None:
         from ordercast.show.spacetime import draw_spacetime
