@@ -68,6 +68,8 @@ class Peers:
     def why_not(self, hello: Hello, called: SiteId | None, now: float) -> Refusal | None:
         """Return why we do not talk to this one, if so."""
         refusal = self._who(hello, called) or self._life(hello, now)
+        if refusal is None and self.lost is not None:  # nobody is to build on what we forgot, though it never met us
+            refusal = Refusal(self.lost, LOST)
         if refusal is not None and hello.site in self.settings.sites:
             self.refused[hello.site] = refusal.reason
         return refusal

@@ -11,11 +11,13 @@ from ordercast.node.settings import Settings
 from ordercast.node.status import status
 from ordercast.protocols.registry import Deployment
 from ordercast.sim.clients import Application, Habits, Sender
+from ordercast.sim.disk import Backup
 from ordercast.sim.network import Network
 from ordercast.sim.nodes import BEGIN, Host, World
 
 SILENCE_S = 5.0  # peers give up on a process that says nothing for so long
 CALM_S = 240.0  # a calm world must be done after so long
+REFUSED_S = 10.0  # a world in which somebody is refused for ever is looked at after so long
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Run:
         world, span = self.world, case.span
         self.senders, self.applications = list[Sender](), list[Application]()
         self.lost = set[SiteId]()  # sites whose disk was lost when something was on it
-        self.saved: dict[SiteId, set[str]] = {}  # what a backup holds
+        self.saved: dict[SiteId, tuple[Backup, set[str]]] = {}
         for site, host in world.hosts.items():
             destinations = allowed(case.deployment, site)
             if destinations:
@@ -100,7 +102,7 @@ class Run:
             world.run(world.now + 5.0)
             for sender in self.senders:
                 sender.last_words()
-            done = world.run(world.now + CALM_S)
+            done = world.run(world.now + (REFUSED_S if case.loses else CALM_S))
         except Exception as error:  # a bug of a node is a finding, and the seed that shows it is printed
             if isinstance(error, (InputError, KeyboardInterrupt)):
                 raise
@@ -204,22 +206,23 @@ class Run:
     def _lost(self, fault: Fault) -> None:
         host = self.world.hosts[fault.site]
         host.crash()
-        if host.disk.lose():
+        if host.disk.kept is not None and host.disk.kept.count:
             self.lost.add(fault.site)
-        self.world.ledger.disks[fault.site] = set()
+        host.disk.lose()
+        self.world.ledger.disk_lost(fault.site)
         self.world.after(fault.lasts, host.start)
 
     def _backup(self, fault: Fault) -> None:
         host = self.world.hosts[fault.site]
-        host.disk.back_up()
-        self.saved[fault.site] = set(self.world.ledger.disks.get(fault.site, ()))
+        self.saved[fault.site] = (host.disk.backup(), set(self.world.ledger.disks.get(fault.site, ())))
 
     def _restore(self, fault: Fault) -> None:
         host = self.world.hosts[fault.site]
         host.crash()
         if fault.site in self.saved:
-            host.disk.restore()
-            self.world.ledger.disks[fault.site] = self.saved[fault.site]
+            backup, names = self.saved[fault.site]
+            host.disk.restore(backup)
+            self.world.ledger.disks[fault.site] = names
         self.world.after(fault.lasts, host.start)
 
     def _calm(self) -> None:

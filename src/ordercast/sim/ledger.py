@@ -77,7 +77,7 @@ class Ledger:
     open: dict[tuple[str, ...], AckLevel] = field(default_factory=dict)
     """Posts whose sender waits for an answer."""
     logs: dict[Life, list[Entry]] = field(default_factory=dict)
-    """What was delivered; a durable site has one log over all its lives, kept under its first."""
+    """What was delivered; a durable site has one log over all its lives, until it loses its disk."""
     disks: dict[SiteId, set[str]] = field(default_factory=dict)
     """Names of what stands in the records of each disk, now."""
     away: set[tuple[str, ...]] = field(default_factory=set)
@@ -88,6 +88,8 @@ class Ledger:
     problems: list[tuple[str, str]] = field(default_factory=list)
     """What was wrong the moment it was seen: the promise, and an example."""
     _begun: Counter[SiteId] = field(default_factory=Counter)
+    _disks: Counter[SiteId] = field(default_factory=Counter)
+    """How many disks each site has lost."""
 
     def problem(self, promise: str, example: str) -> None:
         """Note what is wrong."""
@@ -95,7 +97,7 @@ class Ledger:
 
     def log_of(self, life: Life) -> list[Entry]:
         """Return the log that a life of a site writes to."""
-        return self.logs.setdefault((life[0], 0) if self.durable else life, [])
+        return self.logs.setdefault((life[0], self._disks[life[0]]) if self.durable else life, [])
 
     # Sending.
 
@@ -181,6 +183,11 @@ class Ledger:
     def stored(self, site: SiteId, names: Iterable[str]) -> None:
         """These are in a record on the disk of a site, for good."""
         self.disks.setdefault(site, set()).update(names)
+
+    def disk_lost(self, site: SiteId) -> None:
+        """A site begins with an empty disk."""
+        self._disks[site] += 1
+        self.disks[site] = set()
 
     def delivered(self, life: Life, lot: Lot) -> None:
         """A site delivers; after a restart perhaps again."""
