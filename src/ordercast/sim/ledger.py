@@ -255,10 +255,10 @@ class Ledger:
     def record(self, promised: set[str]) -> Record:
         """Return everything for the judges of `verify.deliveries`."""
         logs: dict[SiteId, list[str]] = {}
-        stamps: dict[SiteId, list[tuple[int, bytes]]] = {}
-        for (site, _), log in sorted(self.logs.items()):
+        stamps: dict[SiteId, list[tuple[tuple[int, int], bytes]]] = {}
+        for (site, life), log in sorted(self.logs.items()):  # a site that forgot everything may begin its stamps anew
             logs.setdefault(site, []).extend(entry.name for entry in log)
-            places = [(self.configuration.order_of(entry.groups), entry.stamp) for entry in log]
+            places = [((self.configuration.order_of(entry.groups), life), entry.stamp) for entry in log]
             stamps.setdefault(site, []).extend(places)
         delivered = {name for log in logs.values() for name in log}
         sends = {name: attempt.sent for name, attempt in self.attempts.items() if name in promised | delivered}
