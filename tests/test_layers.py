@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "verify": {"names", "errors", "planning", "verify"},
     "core": {"names", "errors", "planning", "core"},
     "protocols": PROTOCOLS,
-    "sim": PROTOCOLS | {"verify", "sim"},
+    "sim": PROTOCOLS | {"verify", "wire", "history", "sim"},
     "wire": {"names", "errors", "core", "protocols", "wire"},
     "history": {"names", "errors", "core", "wire", "history"},
     "client": {"names", "errors", "wire", "client"},
@@ -66,7 +66,10 @@ def test_every_import_follows_the_arrows() -> None:
 
 
 def test_planning_and_judging_are_pure() -> None:
-    """Nothing that plans, runs or judges knows sockets, files or threads; only `best` reads a clock."""
+    """Nothing that plans, runs or judges knows sockets, files or threads.
+
+    But for two: `best` may search for some seconds, and `planning/cache.py` keeps a plan where other sites find it.
+    """
     broken = [
         f"{path.relative_to(SOURCE)} imports {name}"
         for path in sorted(SOURCE.rglob("*.py"))
@@ -74,6 +77,7 @@ def test_planning_and_judging_are_pure() -> None:
         for name in imported(path)
         if (name.split(".")[0] in IMPURE and not (name == "random" and layer(path) == "sim"))
         or (name == "time" and path.name != "best.py")
+        if path != SOURCE / "planning" / "cache.py"
     ]
 
     assert broken == []

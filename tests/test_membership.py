@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ordercast import InputError, Membership, read_membership
-from ordercast.membership.table import read_weights
+from ordercast.membership.files import read_weights
 
 GROUPS = {"α 1": ["ü", "b"], "g.2": ["b", "名前", "c"]}
 

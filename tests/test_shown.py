@@ -15,7 +15,7 @@ import pytest
 
 from ordercast.cli.main import app
 from ordercast.live.ports import free_ports
-from ordercast.membership.table import read_membership
+from ordercast.membership.files import read_membership
 from ordercast.runs.writer import write_table
 
 ROOT = Path(__file__).parent.parent

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ordercast.client.values import Delivered, Receipt
     from ordercast.live.config import Cluster, read_cluster
     from ordercast.live.site import Site
-    from ordercast.membership.table import Membership, read_membership
+    from ordercast.membership.files import read_membership
+    from ordercast.membership.table import Membership
     from ordercast.planning.make import make_plan
     from ordercast.planning.plan import Plan, read_plan
     from ordercast.planning.request import Budget, Request
@@ -31,7 +32,7 @@ __version__ = "0.1.0"
 
 _LATER = {
     "Membership": "membership.table",
-    "read_membership": "membership.table",
+    "read_membership": "membership.files",
     "Budget": "planning.request",
     "Request": "planning.request",
     "make_plan": "planning.make",

@@ -45,7 +45,7 @@ class DroppedError(LostError):
 
     def __init__(self, reason: str, after: int) -> None:
         super().__init__(f"{reason}; read on after position {after}")
-        self.after = after
+        self.reason, self.after = reason, after
 
 
 class HistoryError(OrdercastError):

@@ -121,7 +121,7 @@ def _execution(chance: random.Random, run: Run) -> Logs:
                 label[s.groups],
                 stamp[s.msg_id],
                 body=s.body,
-            )  # fmt: skip
+            )
             for s in order
         ]
     return {site: log for site, log in logs.items() if log or chance.random() < 0.5}

@@ -51,6 +51,9 @@ def is_real(folder: Path, name: str, example: dict[str, Any]) -> bool:
     stamps = {
         site: [(row.get("order_class"), row.get("stamp")) for row in rows if row["site"] == site] for site in sites
     }
+    if name == "body":
+        sent = {row["msg_id"]: row["body_hash"] for row in pq.read_table(folder / "sends", filters=wanted).to_pylist()}
+        return all(row["body_hash"] != sent[row["msg_id"]] for row in rows)
     if name == "epochs":
         return any(a["epoch"] > b["epoch"] for a in rows for b in rows if a["position"] < b["position"])
     return JUDGES[name](Record(members, sends, logs, stamps)) is not None

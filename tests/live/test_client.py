@@ -13,8 +13,14 @@ from ordercast.client import sync
 from ordercast.client.client import Client, connect
 from ordercast.errors import LocalError, LostError, UnreachableError
 from ordercast.live.config import Limits, Security
+from ordercast.live.session import Session
 from ordercast.live.site import Site
 from tests.live.test_site import Running, cluster, ports, quiet, run
+
+
+def sessions(site: Site) -> set[Session]:
+    assert site.port is not None
+    return site.port.sessions
 
 
 @pytest.mark.slow
@@ -92,7 +98,7 @@ def test_a_wait_that_is_cancelled_loses_nothing_and_the_iterator_goes_on(tmp_pat
 
 @pytest.mark.slow
 def test_a_refusal_is_raised_where_it_was_asked_for_and_the_connection_stays(tmp_path: Path) -> None:
-    security = Security(tokens={"t": "teller"}, receive={"teller": ["a"]})
+    security = Security(tokens={"t": "teller"}, send={"teller": ["a"]}, receive={"teller": ["a"]})
 
     async def work() -> None:
         config = cluster(tmp_path, security=security)
@@ -104,7 +110,7 @@ def test_a_refusal_is_raised_where_it_was_asked_for_and_the_connection_stays(tmp
             await client.join(["a"])
             with pytest.raises(LocalError, match="has joined already"):
                 await client.join(["a"])
-            with pytest.raises(LocalError, match="there is no group 'z'"):
+            with pytest.raises(LocalError, match="client teller may not send in group z"):
                 await client.multicast("z", b"x", ack="ordered")
             await sites["q"].multicast("a", b"still here", ack="safe")
             assert (await asyncio.wait_for(anext(aiter(client)), 5)).body == b"still here"
@@ -129,8 +135,8 @@ def test_async_with_never_ends_in_silence_with_messages_that_were_not_taken(tmp_
             with pytest.raises(LostError, match="1 message was not taken"):
                 async with connect(config.clients["p"]) as client:
                     await client.multicast("a", b"x")
-                    for link in sites["p"].clients:
-                        link._transport.abort()
+                    for session in sessions(sites["p"]):
+                        session._transport.abort()
 
     run(work())
 
@@ -173,8 +179,8 @@ def test_a_reader_of_a_site_that_stops_answering_is_told(tmp_path: Path, monkeyp
             await client.join()
             with pytest.raises(TimeoutError):  # silence of the groups is not silence of the site
                 await asyncio.wait_for(anext(aiter(client)), 3.5)
-            for link in sites["p"].clients:
-                link.beat = lambda: None  # type: ignore[method-assign]
+            for session in sessions(sites["p"]):
+                session.beat = lambda now: None  # type: ignore[method-assign]
             with pytest.raises(LostError, match="has said nothing for"):
                 await anext(aiter(client))
 

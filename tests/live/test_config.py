@@ -14,7 +14,7 @@ from ordercast.live.site import Site
 from ordercast.names import Planner
 from tests.live.test_site import GROUPS, Running, cluster, ports, run
 
-GOOD: dict[str, Any] = {"sites": {"p": "h:1", "q": "h:2"}, "groups": {"g": ["p", "q"]}}
+GOOD: dict[str, Any] = {"sites": {"p": "localhost:1", "q": "localhost:2"}, "groups": {"g": ["p", "q"]}}
 
 
 @pytest.mark.parametrize(
@@ -28,13 +28,16 @@ GOOD: dict[str, Any] = {"sites": {"p": "h:1", "q": "h:2"}, "groups": {"g": ["p",
         ({"protocol": "paxos"}, "not 'paxos'"),
         ({"planner": "guess"}, "guess"),
         ({"limits": {"window": 1}}, "limits"),
-        ({"sites": {"p": "h:1", "q": "h:1"}}, "h:1 is given twice"),
-        ({"sites": {"p": "h:1", "q": "h:1"}, "clients": {"p": "h:1"}}, "h:1 is given twice"),
-        ({"clients": {"p": "h:1"}}, "h:1 is given twice"),
-        ({"sites": {"p": "h:1", "q": "h:0"}}, "'h:0' is not host:port"),
-        ({"sites": {"p": "h:1", "q": "h:65536"}}, "'h:65536' is not host:port"),
-        ({"sites": {"p": "h:1", "q": "h:²"}}, "is not host:port"),
-        ({"metrics": {"z": "h:9"}}, "[metrics] 'z' is not in [sites]"),
+        ({"sites": {"p": "localhost:1", "q": "localhost:1"}}, "localhost:1 is given twice"),
+        (
+            {"sites": {"p": "localhost:1", "q": "localhost:1"}, "clients": {"p": "localhost:1"}},
+            "localhost:1 is given twice",
+        ),
+        ({"clients": {"p": "localhost:1"}}, "localhost:1 is given twice"),
+        ({"sites": {"p": "localhost:1", "q": "localhost:0"}}, "'localhost:0' is not host:port"),
+        ({"sites": {"p": "localhost:1", "q": "localhost:65536"}}, "'localhost:65536' is not host:port"),
+        ({"sites": {"p": "localhost:1", "q": "localhost:²"}}, "is not host:port"),
+        ({"metrics": {"z": "localhost:9"}}, "[metrics] 'z' is not in [sites]"),
         ({"security": Security(tokens={"t": "ann"}, send={"bob": ["g"]})}, "send: no token is for client 'bob'"),
         ({"security": Security(tokens={"t": "ann"}, receive={"ann": ["h"]})}, "receive: there is no group 'h'"),
         ({"security": Security(send={"ann": ["g"]})}, "send: no token is for client 'ann'"),
@@ -50,18 +53,18 @@ def test_a_cluster_in_code_is_checked_as_a_file_is(changed: dict[str, Any], why:
 @pytest.mark.parametrize("name", ["", "a+b", "a/b", ".a", " a", "a ", "a\n", "a\x00b", "a\x1bb"])
 def test_names_that_are_none(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is no name for a group"):
-        Cluster(sites={"p": "h:1"}, groups={name: ["p"]})
+        Cluster(sites={"p": "localhost:1"}, groups={name: ["p"]})
     with pytest.raises(InputError, match="is no name for a site"):
-        Cluster(sites={name: "h:1"}, groups={"g": [name]})
+        Cluster(sites={name: "localhost:1"}, groups={"g": [name]})
     path = tmp_path / "cluster.toml"
     quoted = '"' + "".join(f"\\u{ord(sign):04x}" for sign in name) + '"'
-    path.write_text(f'[sites]\np = "h:1"\n[groups]\n{quoted} = ["p"]\n')
+    path.write_text(f'[sites]\np = "localhost:1"\n[groups]\n{quoted} = ["p"]\n')
     with pytest.raises(InputError, match=r"cluster.toml: .*is no name for a group"):
         read_cluster(path)
 
 
 def test_what_is_given_in_code_becomes_what_a_file_gives() -> None:
-    made = Cluster(sites={"p": "h:1"}, groups={"g": ("p",)}, planner="central")  # type: ignore[dict-item, arg-type]
+    made = Cluster(sites={"p": "localhost:1"}, groups={"g": ("p",)}, planner="central")  # type: ignore[dict-item, arg-type]
 
     assert made.planner is Planner.CENTRAL and made.groups == {"g": ["p"]}
     assert Cluster(**GOOD, security=Security(send={"anyone": ["g"]})).security.send == {"anyone": ["g"]}

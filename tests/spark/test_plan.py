@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ordercast.errors import InputError, PlanError
-from ordercast.membership.table import Membership, read_membership
+from ordercast.membership.files import read_membership
+from ordercast.membership.table import Membership
 from ordercast.names import ClassRule, Level, Planner
 from ordercast.planning.planners import plan_forest
 from ordercast.planning.request import Request

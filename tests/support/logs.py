@@ -15,7 +15,7 @@ from ordercast.planning.classes import classes
 from ordercast.runs.writer import write_table
 
 Rows = dict[str, NDArray[Any]]
-"""One site's log: message (its place in the serial order), msg_id, group, source, source_seq, epoch, stamp, class, body_hash."""
+"""One site's log: message (its place in the serial order), and the columns of a run directory."""
 
 RING = {"ring-a": ["p", "q"], "ring-b": ["q", "r"], "ring-c": ["r", "p"]}
 OVERLAPPING = {f"g{index}": [f"s{(index * 3 + step) % 12:02d}" for step in range(6)] for index in range(8)} | RING

@@ -8,14 +8,16 @@ from ordercast import ClassRule, Level, Planner, Request, judge
 from ordercast.planning.classes import class_labels
 from ordercast.planning.forest import ClassGraph, Forest
 from ordercast.planning.planners import plan_forest
-from ordercast.verify.forests import broken
+from ordercast.verify.findings import Finding
+from ordercast.verify.forests import judge_forest
 from tests.planning import families
 
 
-def found(forest: Forest, level: Level) -> str | None:
+def found(forest: Forest, level: Level) -> Finding | None:
     graph = forest.graph
     finest = class_labels(graph.membership, ClassRule.for_level(level))
-    return broken(forest.parent, forest.entry, graph.membership.edge_groups, graph.member_node, graph.labels, finest)
+    members = graph.membership.edge_groups, graph.member_node
+    return judge_forest(forest.parent, forest.entry, *members, graph.labels, finest, level)
 
 
 def test_both_judges_say_the_same() -> None:

@@ -13,7 +13,6 @@ import shutil
 import socket
 import tempfile
 import time
-import tomllib
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -26,6 +25,7 @@ import msgspec
 from ordercast.errors import InputError, LocalError
 from ordercast.live.config import Cluster, Limits, deploy
 from ordercast.live.site import Site
+from ordercast.membership.toml import groups_in, read_toml
 
 READY_S, RUN_S = 60.0, 300.0
 
@@ -53,11 +53,11 @@ class Task(msgspec.Struct, frozen=True):
 
 def read_workload(path: Path) -> Workload:
     """Read a workload; says what is wrong."""
+    given = read_toml(path)
+    groups_in(path, given)
     try:
-        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), Workload)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        return msgspec.convert(given, Workload)
+    except msgspec.ValidationError as error:
         raise InputError(f"{path}: {error}") from None
 
 

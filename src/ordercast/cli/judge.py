@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
-from ordercast.membership.table import existing, read_membership
+from ordercast.membership.files import existing, read_membership
 from ordercast.planning.plan import read_plan
 from ordercast.show.terminal import Screen
 from ordercast.verify import plans

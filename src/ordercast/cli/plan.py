@@ -12,7 +12,8 @@ from cyclopts import Parameter, Token
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ordercast.errors import InputError, PlanError
-from ordercast.membership.table import Membership, read_membership, read_weights
+from ordercast.membership.files import read_membership, read_weights
+from ordercast.membership.table import Membership
 from ordercast.names import ClassRule, Level, Objective, Planner
 from ordercast.planning.make import Made, make_plan
 from ordercast.planning.request import Budget, Request

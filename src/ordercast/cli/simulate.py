@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ordercast.errors import InputError
-from ordercast.membership.table import read_membership
+from ordercast.membership.files import read_membership
 from ordercast.names import ClassRule, Level, Planner
 from ordercast.show.terminal import Screen
 

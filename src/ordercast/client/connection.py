@@ -134,7 +134,7 @@ class Connection(asyncio.Protocol):
         """Take whole frames."""
         self._silent = 0
         try:
-            for tag, _, _, payload in self._splitter.feed(data):
+            for tag, *_, payload in self._splitter.feed(data):
                 if tag != Tag.HEARTBEAT:
                     self._take(tag, wire.from_site(tag, payload))
         except PeerError as error:

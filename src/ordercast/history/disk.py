@@ -1,8 +1,8 @@
 """The history on disk: SQLite in WAL mode, one durable transaction per append, a checksum on every row.
 
-A row of `chunks` holds the records of one append; a row of `positions` some hundreds of index entries; `uses` says up
-to which position a chunk that is older than the checkpoint is referred to (`forget.py`). `mark` beside the database
-says what was acknowledged (`mark.py`). The folder is locked: one process at a time.
+A row of `chunks` holds small records of one append together, or a large one; a row of `positions` some hundreds of
+index entries; `uses` says up to which position a chunk that is older than the checkpoint is referred to (`forget.py`).
+`mark` beside the database says what was acknowledged (`mark.py`). The folder is locked: one process at a time.
 """
 
 import fcntl
@@ -25,7 +25,7 @@ from ordercast.names import SiteId
 SCHEMA = f"""
 BEGIN;
 CREATE TABLE identity (cluster TEXT NOT NULL, site TEXT NOT NULL, incarnation INTEGER NOT NULL);
-CREATE TABLE chunks (first INTEGER PRIMARY KEY, crc INTEGER NOT NULL, data BLOB NOT NULL);
+CREATE TABLE chunks (first INTEGER PRIMARY KEY, crc INTEGER NOT NULL, lengths BLOB NOT NULL, data BLOB NOT NULL);
 CREATE TABLE positions (first INTEGER PRIMARY KEY, crc INTEGER NOT NULL, data BLOB NOT NULL);
 CREATE TABLE uses (chunk INTEGER PRIMARY KEY, until INTEGER NOT NULL);
 CREATE TABLE checkpoint (records INTEGER PRIMARY KEY, crc INTEGER NOT NULL, head BLOB NOT NULL, state BLOB NOT NULL);
@@ -39,13 +39,14 @@ ALWAYS = (
     "wal_autocheckpoint=2000",
     f"journal_size_limit={64 * 2**20}",
 )
-CHUNK_BYTES = 2**20  # of records in a row, about
+CHUNK_BYTES = 2**18  # of small records in a row, about
+LARGE_BYTES = 2**14  # a record of that size has a row of its own, and is not copied on its way
 ROW_ENTRIES = 512  # of the index in a row, about; fewer are written only with a checkpoint
 SLICE_BYTES = 4 * 2**20  # of records that `past` returns at once, about
 GIVE_BACK_PAGES = 2048  # at one checkpoint
 
 _encode = msgspec.msgpack.Encoder().encode
-_chunk_of = msgspec.msgpack.Decoder(list[bytes | None]).decode
+_lengths_of = msgspec.msgpack.Decoder(list[int | None]).decode
 _entries_of = msgspec.msgpack.Decoder(list[Position]).decode
 _head_of = msgspec.msgpack.Decoder(forget.Head).decode
 
@@ -267,11 +268,18 @@ class DiskHistory:
         (key,) = self._one("SELECT max(first) FROM chunks WHERE first <= ?", record) or (None,)
         return int(key or 0)
 
-    def chunk(self, first: int, crc: int, data: bytes) -> list[bytes | None]:
+    def chunk(self, first: int, crc: int, lengths: bytes, data: bytes) -> list[bytes | None]:
         """Return the records of a row of `chunks`; None where one is forgotten."""
-        if checksum(first, data) != crc:
+        if checksum(first, lengths, data) != crc:
             raise HistoryError(f"{self.path}: the records from {first} on are damaged")
-        return _chunk_of(data)
+        if not lengths:
+            return [data]
+        records: list[bytes | None] = []
+        at = 0
+        for length in _lengths_of(lengths):
+            records.append(None if length is None else data[at : at + length])
+            at += length or 0
+        return records
 
     def _entries(self, first: int, crc: int, data: bytes) -> list[Position]:
         if checksum(first, data) != crc:
@@ -301,8 +309,10 @@ class DiskHistory:
 
     def put_chunk(self, first: int, records: "list[bytes] | list[bytes | None]") -> None:
         """Write, or write again, the records from a number on."""
-        data = _encode(records)
-        self.execute("INSERT OR REPLACE INTO chunks VALUES (?, ?, ?)", first, checksum(first, data), data)
+        lengths = b"" if len(records) == 1 else _encode([None if data is None else len(data) for data in records])
+        data = b"".join(data for data in records if data is not None)  # of one, this is no copy
+        row = (first, checksum(first, lengths, data), lengths, data)
+        self.execute("INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?)", *row)
 
     def _put_entries(self, entries: list[Position]) -> None:
         first, data = entries[0].position, _encode(entries)
@@ -432,14 +442,14 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _pieces(records: list[bytes]) -> Iterator[list[bytes]]:
-    """Cut the records of one append into chunks of about equal size."""
+    """Cut the records of one append into chunks."""
     piece: list[bytes] = []
     size = 0
     for data in records:
-        piece.append(data)
-        size += len(data)
-        if size >= CHUNK_BYTES:
+        if piece and (size >= CHUNK_BYTES or len(data) >= LARGE_BYTES or len(piece[0]) >= LARGE_BYTES):
             yield piece
             piece, size = [], 0
+        piece.append(data)
+        size += len(data)
     if piece:
         yield piece

@@ -6,9 +6,9 @@ To add a kind of record: a struct with the next tag, a case in `encode_event`, a
 import msgspec
 
 from ordercast.core.edges import Carry
-from ordercast.core.events import Envelope, Event, Multicast, Received, Tick
+from ordercast.core.events import Envelope, Event, LinkDown, LinkUp, Multicast, PeerReset, Received, Tick
 from ordercast.errors import HistoryError, PeerError
-from ordercast.names import GroupId, SiteId
+from ordercast.names import ClassId, GroupId, SiteId
 from ordercast.wire.codec import Encoder
 from ordercast.wire.codec import decode as decode_message
 
@@ -25,10 +25,25 @@ class _Received(msgspec.Struct, frozen=True, array_like=True, tag=2):
     stream: int
     number: int
     payload: bytes
+    epoch: int
+    index: int
 
 
 class _Tick(msgspec.Struct, frozen=True, array_like=True, tag=3):
     now: float
+
+
+class _LinkUp(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    peer: SiteId
+
+
+class _LinkDown(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    peer: SiteId
+
+
+class _PeerReset(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    peer: SiteId
+    incarnation: int
 
 
 class Met(msgspec.Struct, frozen=True, array_like=True, tag=7):
@@ -47,7 +62,7 @@ Stored = Event | Met
 """What a record says."""
 
 _encode = msgspec.msgpack.Encoder().encode
-_decoder = msgspec.msgpack.Decoder(_Multicast | _Received | _Tick | Met)
+_decoder = msgspec.msgpack.Decoder(_Multicast | _Received | _Tick | _LinkUp | _LinkDown | _PeerReset | Met)
 
 
 def encode(met: Met) -> bytes:
@@ -58,12 +73,18 @@ def encode(met: Met) -> bytes:
 def encode_event(event: Event, encoder: Encoder) -> bytes:
     """Return an event as a record."""
     match event:
-        case Received(sender, message):
-            return _encode(_Received(sender, *encoder.encode(message)))
+        case Received(sender, message, class_id):
+            return _encode(_Received(sender, *encoder.encode(message), *class_id))
         case Multicast(groups, body, receipt):
             return _encode(_Multicast(groups, body, receipt))
         case Tick(now):
             return _encode(_Tick(now))
+        case LinkUp(peer):
+            return _encode(_LinkUp(peer))
+        case LinkDown(peer):
+            return _encode(_LinkDown(peer))
+        case PeerReset(peer, incarnation):
+            return _encode(_PeerReset(peer, incarnation))
 
 
 def decode(record: bytes) -> Stored:
@@ -71,14 +92,20 @@ def decode(record: bytes) -> Stored:
     try:
         stored = _decoder.decode(record)
         match stored:
-            case _Received(sender, tag, stream, number, payload):
-                return Received(sender, decode_message(tag, stream, number, payload))
+            case _Received(sender, tag, stream, number, payload, epoch, index):
+                return Received(sender, decode_message(tag, stream, number, payload), ClassId(epoch, index))
             case _Multicast(groups, body, receipt):
                 return Multicast(groups, body, receipt)
+            case _Tick(now):
+                return Tick(now)
+            case _LinkUp(peer):
+                return LinkUp(peer)
+            case _LinkDown(peer):
+                return LinkDown(peer)
+            case _PeerReset(peer, incarnation):
+                return PeerReset(peer, incarnation)
             case Met():
                 return stored
-            case _:
-                return Tick(stored.now)
     except (msgspec.MsgspecError, UnicodeDecodeError, PeerError, RecursionError) as error:
         raise HistoryError(f"a record is damaged: {error}") from None
 

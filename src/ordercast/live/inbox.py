@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from ordercast.client.streams import Lots, Messages
 from ordercast.client.values import Delivered, Lot
-from ordercast.errors import LostError
+from ordercast.errors import DroppedError
 from ordercast.node.readers import Reader
 
 
@@ -33,7 +33,7 @@ class Inbox:
         self._more.set()
 
     async def take(self) -> Lot | None:
-        """Return what comes next, None at the end; raises LostError when this reader was dropped."""
+        """Return what comes next, None at the end; raises DroppedError when this reader was dropped."""
         while True:
             lot = self.reader.take()
             if lot is not None:
@@ -43,7 +43,7 @@ class Inbox:
                 break
             self._more.clear()
             await self._more.wait()
-        if self.reader.dropped and isinstance(self.reader.ended, LostError):
+        if isinstance(self.reader.ended, DroppedError):
             raise self.reader.ended
         return None
 

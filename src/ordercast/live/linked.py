@@ -55,8 +55,8 @@ class Links:
         now = self._site.loop.time()
         for link in list(self._all):
             link.beat(now)
-        for client in list(self._site.clients):
-            client.beat()
+        if self._site.port is not None:
+            self._site.port.beat(now)
         self._beating = self._site.loop.call_later(BEAT_S, self.beat)
 
     def abort(self) -> None:

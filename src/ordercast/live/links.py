@@ -177,7 +177,7 @@ class Link(asyncio.Protocol):
 
     def _write_host(self, tag: int, payload: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.writelines(frame(tag, ClassId(0, 0), 0, 0, payload))
+            self._transport.writelines(frame(tag, 0, 0, payload))
             self.spoke = self.site.loop.time()
 
     def refuse(self, reason: str, code: Code = Code.REFUSED) -> None:

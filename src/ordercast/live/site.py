@@ -24,7 +24,7 @@ from ordercast.live.export import Exporter
 from ordercast.live.inbox import Inbox
 from ordercast.live.linked import Links
 from ordercast.live.links import Link
-from ordercast.live.port import ClientLink
+from ordercast.live.port import Port
 from ordercast.live.transport import Listener, Tcp, Transport
 from ordercast.names import GroupId, SiteId
 from ordercast.node import inputs as io
@@ -53,7 +53,7 @@ class Site:
         self.loop: asyncio.AbstractEventLoop
         self.node: Node
         self.links = Links(self)
-        self.clients: set[ClientLink] = set()
+        self.port: Port | None = None
         self.started = False
         self._listeners: list[Listener | asyncio.Server] = []
         self._inboxes: dict[Reader, Inbox] = {}
@@ -108,7 +108,8 @@ class Site:
             self.carry(outputs)
         await self._listen("sites", lambda: Link(self, None), self.tls(server=True))
         if self.me in self.cluster.clients:
-            await self._listen("clients", lambda: ClientLink(self))
+            self.port = Port(self)
+            await self.port.open()
         if self.me in self.cluster.metrics:
             from ordercast.live.metrics import serve
 
@@ -139,8 +140,8 @@ class Site:
         await self._dialer.stop()
         for listener in self._listeners:
             listener.close()
-        for client in list(self.clients):
-            client.close()
+        if self.port is not None:
+            self.port.close()
         self.links.close()
         if self._timer is not None:
             self._timer.cancel()
@@ -166,6 +167,16 @@ class Site:
     def failed(self) -> OrdercastError | None:
         """Why the site has given up, if it has."""
         return self.node.failed
+
+    @property
+    def groups(self) -> frozenset[GroupId]:
+        """The groups this site is in."""
+        return self.node.groups
+
+    @property
+    def delivered(self) -> int:
+        """How many messages were delivered here: the position of the next one."""
+        return self.node.deliveries.count
 
     # Feeding the node, and carrying out what it asks for.
 
@@ -241,6 +252,12 @@ class Site:
         """
         receipts = await self._post(io.Post(tidy(group), bodies, ack, self.loop.create_future()))
         return receipts[0].number, [receipt.stamp for receipt in receipts] if ack != "none" else []
+
+    async def committed(self) -> None:
+        """Wait until everything sent so far is on this site's disk; at once when it is not durable."""
+        done: asyncio.Future[list[Receipt]] = self.loop.create_future()
+        self.feed(io.Flush(done))
+        await done
 
     def _post(self, post: io.Post) -> "asyncio.Future[list[Receipt]]":
         done: asyncio.Future[list[Receipt]] = post.token

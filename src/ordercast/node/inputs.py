@@ -69,6 +69,12 @@ class Withdraw(msgspec.Struct, frozen=True, gc=False):
     token: Any
 
 
+class Flush(msgspec.Struct, frozen=True, gc=False):
+    """Send what is open; `token` comes back in a `Resolve` when everything so far is on disk."""
+
+    token: Any
+
+
 class Committed(msgspec.Struct, frozen=True, gc=False):
     """The last `Write` is on disk."""
 
@@ -113,7 +119,7 @@ class Drain(msgspec.Struct, frozen=True, gc=False):
 
 
 Input = (
-    FromPeer | Greeted | LinkMade | LinkLost | RefusedBy | Post | Withdraw | Committed | Kept | DiskFailed | Took | Past
+    FromPeer | Greeted | LinkMade | LinkLost | RefusedBy | Post | Withdraw | Flush | Committed | Kept | DiskFailed | Took | Past
     | Leave | Wake | Drain
 )  # fmt: skip
 

@@ -89,6 +89,7 @@ class Node:
             io.RefusedBy: self._refused_by,
             io.Post: self._post,
             io.Withdraw: lambda given: self.outbox.withdraw(given.token),
+            io.Flush: self._flush,
             io.Committed: self.keeper.committed,
             io.Kept: self.keeper.kept,
             io.DiskFailed: lambda given: self.fail(given.error),
@@ -163,7 +164,9 @@ class Node:
             return
         self._enter(Phase.FAILED)
         self.failed = error
-        self.pipeline.clear()
+        for work in self.pipeline.clear():
+            if type(work) is io.Resolve:  # who waits for the commit hears that there is none
+                self.tell(io.Resolve(work.token, error=error))
         self.intake.parked.clear()
         self.outbox.close(error)
         self.readers.close(error)
@@ -286,6 +289,10 @@ class Node:
             self.outbox.post(post)
         except OrdercastError as error:
             self.tell(io.Resolve(post.token, error=error))
+
+    def _flush(self, given: io.Flush) -> None:
+        self.outbox.send_open()
+        self.after_commit(io.Resolve(given.token))
 
     def refuse_post(self, groups: tuple[GroupId, ...], ack: AckLevel) -> None:
         """Raise what forbids a message of this site to these groups, before anything changes."""

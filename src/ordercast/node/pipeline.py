@@ -114,6 +114,8 @@ class Pipeline:
         self._tell(Write([], positions))
         return True
 
-    def clear(self) -> None:
-        """Forget all that was to be done: the node has failed."""
+    def clear(self) -> list[Work]:
+        """Forget all that was to be done, and return it: the node has failed."""
+        behind = [*(self._writing[1] if self._writing is not None else ()), *self._behind]
         self._records, self._behind, self.positions, self._writing = [], [], [], None
+        return behind

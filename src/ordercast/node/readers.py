@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from ordercast.client.values import Lot, Policy
-from ordercast.errors import LocalError, LostError, OrdercastError
+from ordercast.errors import DroppedError, LocalError, OrdercastError
 from ordercast.names import ClassId, GroupId
 from ordercast.node.inputs import More, Output, ReadPast
 
@@ -20,7 +20,7 @@ SLICE = 64  # entries of the history that are read at once
 class Reader:
     """One reader: what waits for it, and how far it is."""
 
-    __slots__ = ("bytes", "dropped", "ended", "groups", "lots", "name", "next", "past", "policy", "reading")
+    __slots__ = ("bytes", "ended", "groups", "lots", "name", "next", "past", "policy", "reading")
 
     def __init__(self, name: str, groups: frozenset[GroupId] | None, policy: Policy, begin: int) -> None:
         self.name, self.groups, self.policy = name, groups, policy
@@ -30,7 +30,6 @@ class Reader:
         self.lots: deque[Lot] = deque()
         self.bytes = 0
         self.ended: OrdercastError | None = None  # there will be nothing more, and why
-        self.dropped = False  # because it was too far behind
 
     def wants(self, groups: Iterable[GroupId]) -> bool:
         """Whether a message to these groups is for this reader."""
@@ -94,9 +93,7 @@ class Readers:
                 continue
             reader.put(lot, many)
             if reader.policy == "drop" and reader.bytes > self.limit:
-                reader.dropped = True
-                where = f"resume after position {reader.next - 1}"
-                self._end(reader, LostError(f"reader {reader.name} was dropped: too far behind; {where}"))
+                self._end(reader, DroppedError(f"reader {reader.name} was too far behind", reader.next - 1))
             elif reader.lots:
                 self.tell(More(reader))
 

@@ -16,7 +16,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from ordercast.errors import InputError
-from ordercast.membership.table import check_group
+from ordercast.membership.toml import check_group
 from ordercast.names import GroupId, SiteId
 from ordercast.runs import destinations, files, schema
 from ordercast.runs.schema import BINARY, GROUPS, LISTS, MANY, NUMBER, TEXT, WHOLE
@@ -131,9 +131,8 @@ def _head(system: Any, path: str) -> tuple[Any, Any]:
         raise InputError(f"{path}: not readable as Parquet: {str(error).splitlines()[0]}") from None
     version = (arrow.metadata or {}).get(schema.VERSION_KEY, b"1").decode(errors="replace")
     if version not in schema.VERSIONS:
-        raise InputError(
-            f"{path}: run directory of version {version[:20]}; this program reads {' and '.join(schema.VERSIONS)}"
-        )
+        ours = " and ".join(schema.VERSIONS)
+        raise InputError(f"{path}: a run directory of version {version[:20]}; this program reads {ours}")
     return arrow, meta
 
 

@@ -9,7 +9,7 @@ from ordercast.errors import InputError
 from ordercast.membership.table import Membership
 from ordercast.names import ClassRule, Level, Planner, SiteId
 from ordercast.planning.classes import are_right, classes
-from ordercast.planning.make import make_plan
+from ordercast.planning.make import check_plan, make_plan
 from ordercast.planning.plan import Plan
 from ordercast.planning.request import Budget, Request
 from ordercast.protocols.registry import Deployment, class_rule
@@ -18,7 +18,6 @@ from ordercast.sim.network import Network
 from ordercast.sim.workload import WORKLOADS, answer
 from ordercast.sim.world import Crash, Outcome, Trace, World
 from ordercast.verify.findings import Sent
-from ordercast.verify.plans import judge as judge_plan
 from ordercast.verify.record import Record
 
 SEARCH = Budget(steps=20_000)  # for `best`: in steps, so that a run is a function of its seed
@@ -87,11 +86,10 @@ def deploy(scenario: Scenario) -> Deployment:
     if protocol == "propagation" and plan is None:
         asked = Request(scenario.planner, level, rule, budget=SEARCH, seed=scenario.seed)
         plan = make_plan(membership, asked).plan
+    elif plan is not None and protocol == "propagation":
+        check_plan(plan, membership.as_dict())
     if plan is not None and protocol == "propagation":
         split = plan.classes
-        verdict = judge_plan(plan, membership.as_dict())
-        if (broken := verdict.broken) is not None:
-            raise InputError(f"the plan cannot run: {broken} does not hold: {verdict.findings[broken].example}")
     if scenario.groups_alone:
         if protocol != "sequencer" or not scenario.causal:
             raise InputError("a class for each group is KIN's hybrid: sequencer, causal")

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ordercast.audit import columns
 from ordercast.audit.kernels import Ints, Longs
 from ordercast.errors import InputError
-from ordercast.membership.table import check_group
+from ordercast.membership.toml import check_group
 from ordercast.runs import reader
 
 Lists = tuple[Longs, Ints]

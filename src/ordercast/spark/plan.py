@@ -1,11 +1,10 @@
 """Plan on Spark: a membership table of any size, read once.
 
-Sites with exactly the same groups are one meta-group (MGT, `jobs.metagroups`), and one of them stands for all. What is
+Sites with exactly the same groups are one meta-group (MGT, `spark.metagroups`), and one of them stands for all. What is
 left after that fits the driver, where the near-linear kernels find classes and forest; the other sites of a meta-group
 hang below their representative. The result is the in-process planner's, site by site.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,31 +15,24 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 
 from ordercast.errors import InputError, PlanError
-from ordercast.membership.table import Membership, check_group
-from ordercast.names import ClassRule, Planner
-from ordercast.planning.central import central
-from ordercast.planning.classes import class_labels
-from ordercast.planning.forest import ClassGraph, Forest
-from ordercast.planning.metagroup_tree import metagroup
+from ordercast.membership.table import Membership
+from ordercast.membership.toml import check_group
+from ordercast.names import Planner
+from ordercast.planning.forest import Forest
+from ordercast.planning.make import make_forest
 from ordercast.planning.plan import Cost
-from ordercast.planning.propagation_graph import greedy
 from ordercast.planning.request import Request
 from ordercast.runs import reader, schema
 from ordercast.spark.metagroups import merged, sets_of_sites, sites_and_sets
 from ordercast.spark.pieces import collect, fold_pieces, frame_of_pieces, refused
 from ordercast.spark.session import Spark
-from ordercast.verify.forests import broken
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DRIVER_ROWS = 400_000_000  # of the table; the names of some twenty million sites fit the driver
 TWIN = "\0"  # a representative's second name: it stands for all others of the meta-group, and sorts right behind it
-PLANNERS: dict[Planner, Callable[[ClassGraph], Forest]] = {
-    Planner.ELIMINATION: greedy,
-    Planner.METAGROUP: metagroup,
-    Planner.CENTRAL: central,
-}
+PLANNERS = (Planner.ELIMINATION, Planner.METAGROUP, Planner.CENTRAL)
 
 
 @dataclass(frozen=True)
@@ -146,13 +138,8 @@ def _rank(names: list[str], in_order: list[str]) -> Any:
 
 
 def _planned(membership: Membership, weight: Any, metas: Any, memberships: int, request: Request) -> SparkPlan:
-    labels = class_labels(membership, request.class_rule)
-    graph = ClassGraph.of(membership, labels)
-    forest = PLANNERS[request.planner](graph)
-    finest = class_labels(membership, ClassRule.for_level(request.level))
-    wrong = broken(forest.parent, forest.entry, membership.edge_groups, graph.member_node, labels, finest)
-    if wrong is not None:
-        raise PlanError(f"classes {request.class_rule}, level {request.level}: {wrong}")
+    forest = make_forest(membership, request)
+    graph, labels = forest.graph, forest.graph.labels
     cost = weighted_cost(forest, weight)
     if request.max_load is not None and cost.max_load > request.max_load:
         raise PlanError(

@@ -1,4 +1,4 @@
-"""The judge of a forest in arrays, for plans too large to be written down as names: same question, same answer.
+"""The judge of a forest in arrays, for plans too large to be written down in names: same questions, same answers.
 
 A plan is right when every member of every group hangs below the group's entry, over edges that lead up to a root, and
 when the classes keep the level. `verify.plans` judges plans in names; this one looks at the arrays a planner made.
@@ -8,8 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ordercast.names import Level
+from ordercast.verify.findings import Finding
 
-def broken(parent: Any, entry: Any, group_of: Any, member_node: Any, labels: Any, finest: Any) -> str | None:
+
+def judge_forest(
+    parent: Any, entry: Any, group_of: Any, member_node: Any, labels: Any, finest: Any, level: Level
+) -> Finding | None:
     """Return what is wrong with a forest, or None.
 
     `parent` and `entry` are the forest; `group_of` and `member_node` name the group and the node of every membership;
@@ -18,18 +23,19 @@ def broken(parent: Any, entry: Any, group_of: Any, member_node: Any, labels: Any
     coarse = np.full(int(finest.max()) + 1, -1, np.int64)
     coarse[finest] = labels
     if bool((coarse[finest] != labels).any()):
-        return "the classes are too fine for the level"
+        return Finding(str(level), "the classes are too fine for the level")
     top = np.where(parent < 0, np.arange(len(parent)), parent)
     for _ in range(len(parent).bit_length()):
         top = top[top]  # twice as far up each time
     if bool((parent[top] >= 0).any()):
-        return "edges lead in a circle"
+        return Finding("forest", "edges lead in a circle")
     node, goal = member_node.astype(np.int64), entry[group_of].astype(np.int64)
     left = np.flatnonzero(node != goal)
     while len(left):
         up = parent[node[left]]
         if bool((up < 0).any()):
-            return f"a member of group number {int(group_of[left[up < 0][0]])} is not below the group's entry"
+            number = int(group_of[left[up < 0][0]])
+            return Finding("PG2", f"a member of group number {number} is not below the group's entry")
         node[left] = up
         left = left[node[left] != goal[left]]
     return None

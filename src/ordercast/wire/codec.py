@@ -1,19 +1,23 @@
 """The machines' messages to bytes and back; new fields go last, with defaults.
 
-A message is a tag, a stream and a number (both zero unless it travels on a numbered edge), and its fields as a msgpack
-array. Bodies are opaque.
+A message travels as a tag, the id of its class, a stream and a number (both zero unless it travels on a numbered edge),
+and its fields as a msgpack array, which starts with the tag too: so messages inside snapshots are told apart. Bodies are
+opaque.
 """
 
 from zlib import crc32
 
 import msgspec
 
-from ordercast.core import edges, events
+from ordercast.core import edges, resume
 from ordercast.core.edges import Carry
-from ordercast.core.events import Message
+from ordercast.core.events import Control, Message
 from ordercast.errors import PeerError, bounded
-from ordercast.protocols import propagation, sequencing, two_phase
+from ordercast.names import ClassId
 from ordercast.protocols import timestamp as lamport
+from ordercast.protocols import two_phase
+from ordercast.protocols.propagation import messages as propagation
+from ordercast.protocols.sequencing import messages as sequencing
 from ordercast.protocols.swap import counting
 from ordercast.protocols.swap import multicast as swap
 from ordercast.wire.frames import frame
@@ -26,6 +30,7 @@ KINDS: dict[int, type[Message]] = {
     Tag.ACK: edges.Ack,
     Tag.NULL: edges.Null,
     Tag.RESEND: edges.Resend,
+    Tag.RESUME: resume.Resume,
     Tag.PROPOSE: two_phase.Propose,
     Tag.PROPOSAL: two_phase.Proposal,
     Tag.DECIDE: two_phase.Decide,
@@ -46,6 +51,7 @@ KINDS: dict[int, type[Message]] = {
     Tag.LATEST: sequencing.Latest,
     Tag.STABLE: sequencing.Stable,
 }
+assert all(kind.__struct_config__.tag == tag for tag, kind in KINDS.items()), "a message has another tag than its class"
 
 _TAG_OF = {kind: int(tag) for tag, kind in KINDS.items()}
 _DECODERS = {int(tag): msgspec.msgpack.Decoder(kind) for tag, kind in KINDS.items()}
@@ -69,14 +75,14 @@ class Encoder:
             return _TAG_OF[type(inner)], message.stream, message.number, self._payload
         return _TAG_OF[type(message)], 0, 0, _encode(message)
 
-    def frame(self, message: Message) -> tuple[bytes, bytes]:
+    def frame(self, message: Message, class_id: ClassId) -> tuple[bytes, bytes]:
         """Return what to write on a link, head and payload."""
         encoded = self.encode(message)
         if encoded[3] is not self._payload:
-            return frame(*encoded)
+            return frame(*encoded, class_id)
         if self._checksum is None:
             self._checksum = crc32(self._payload)
-        return frame(*encoded, self._checksum)
+        return frame(*encoded, class_id, self._checksum)
 
 
 def decode(tag: int, stream: int, number: int, payload: bytes | memoryview) -> Message:
@@ -90,6 +96,6 @@ def decode(tag: int, stream: int, number: int, payload: bytes | memoryview) -> M
         raise PeerError(f"tag {tag}: {bounded(str(error))}") from None
     if not number:
         return message
-    if isinstance(message, events.Control):
+    if isinstance(message, Control):
         raise PeerError(f"tag {tag} does not travel on a numbered edge")
     return Carry(stream, number, message)

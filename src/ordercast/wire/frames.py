@@ -10,8 +10,11 @@ from struct import Struct
 from zlib import crc32
 
 from ordercast.errors import PeerError
+from ordercast.names import ClassId
 
-FIELDS = Struct(">IIBIQ")  # length and checksum of the payload; tag, stream, number
+FIELDS = Struct(">IIBQIIQ")  # length and checksum of the payload; tag, epoch and index of the class, stream, number
+NO_CLASS = ClassId(0, 0)
+"""In frames that are no message of a machine."""
 CHECK = Struct(">I")
 HEAD_BYTES = FIELDS.size + CHECK.size
 FRAME_AT_MOST = 24 * 2**20
@@ -19,15 +22,17 @@ GREETING_AT_MOST = 64 * 2**10
 """Of a frame from somebody who has not said who it is."""
 SMALL = 4096  # parts of an unfinished frame below this are put together: each would cost more than its bytes
 
-Frame = tuple[int, int, int, memoryview]
-"""Tag, stream, number, payload; the payload is good until the next bytes are fed."""
+Frame = tuple[int, ClassId, int, int, memoryview]
+"""Tag, class, stream, number, payload; the payload is good until the next bytes are fed."""
 
 
-def frame(tag: int, stream: int, number: int, payload: bytes, checksum: int | None = None) -> tuple[bytes, bytes]:
+def frame(
+    tag: int, stream: int, number: int, payload: bytes, class_id: ClassId = NO_CLASS, checksum: int | None = None
+) -> tuple[bytes, bytes]:
     """Return what to write, head and payload; who has the payload's checksum already gives it."""
     if checksum is None:
         checksum = crc32(payload)
-    fields = FIELDS.pack(len(payload), checksum, tag, stream, number)
+    fields = FIELDS.pack(len(payload), checksum, tag, *class_id, stream, number)
     return fields + CHECK.pack(crc32(fields)), payload
 
 
@@ -58,7 +63,7 @@ class Splitter:
         view, at = memoryview(data), 0
         self._need = HEAD_BYTES
         while len(data) - at >= HEAD_BYTES:
-            length, checksum, tag, stream, number = self._head(data, at)
+            length, checksum, tag, epoch, index, stream, number = self._head(data, at)
             begin = at + HEAD_BYTES
             end = begin + length
             if end > len(data):
@@ -68,17 +73,17 @@ class Splitter:
             if crc32(payload) != checksum:
                 raise PeerError(f"a frame of {length} bytes with a wrong checksum")
             at = end
-            yield tag, stream, number, payload
+            yield tag, ClassId(epoch, index), stream, number, payload
         rest = data[at:] if at else data
         self._have = len(rest)
         if rest:
             self._parts.append(rest)
 
-    def _head(self, data: bytes, at: int) -> tuple[int, int, int, int, int]:
+    def _head(self, data: bytes, at: int) -> tuple[int, int, int, int, int, int, int]:
         fields = data[at : at + FIELDS.size]
         if CHECK.unpack_from(data, at + FIELDS.size)[0] != crc32(fields):
             raise PeerError("a frame whose head has a wrong checksum")
-        head: tuple[int, int, int, int, int] = FIELDS.unpack(fields)
+        head: tuple[int, int, int, int, int, int, int] = FIELDS.unpack(fields)
         if head[0] > self.at_most:
             raise PeerError(f"a frame of {head[0]} bytes, at most {self.at_most} are allowed")
         return head

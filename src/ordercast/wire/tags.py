@@ -17,6 +17,7 @@ class Tag(IntEnum):
     ACK = 10
     NULL = 11
     RESEND = 12
+    RESUME = 13
     PROPOSE = 20
     PROPOSAL = 21
     DECIDE = 22

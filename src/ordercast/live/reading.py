@@ -1,0 +1,92 @@
+"""What a client reads: an inbox of the site, sent on as fast as the client takes it."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ordercast.errors import DroppedError, LocalError, OrdercastError, PeerError, bounded
+from ordercast.live.inbox import Inbox
+from ordercast.wire import clients as wire
+from ordercast.wire.tags import Code, Tag
+
+if TYPE_CHECKING:
+    from ordercast.live.session import Session
+
+
+class Reading:
+    """One per session. Bytes sent and not taken are at most the session's share, and one lot more."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._unread = 0
+        self._inbox: Inbox | None = None
+        self._forwarding: asyncio.Task[None] | None = None
+        self._more = asyncio.Event()
+
+    def join(self, join: wire.Join) -> None:
+        """Begin to send what is delivered; a refusal is the answer, and changes nothing else."""
+        session = self._session
+        try:
+            inbox = self._open(join)
+        except LocalError as error:
+            refused = wire.ReceiptFrame(join.id, error=bounded(str(error), 500), code=Code.REFUSED)
+            session.write(Tag.RECEIPT, refused)
+            return
+        self._inbox = inbox
+        session.write(Tag.RECEIPT, wire.ReceiptFrame(join.id))
+        self._forwarding = session.spawn(self._forward(inbox, join.after))
+
+    def _open(self, join: wire.Join) -> Inbox:
+        session, site = self._session, self._session.site
+        if self._inbox is not None:
+            raise LocalError("this client has joined already; leave first")
+        if join.groups is not None and not join.groups:
+            raise LocalError("no group to read; without a list, all groups of the site are read")
+        if not join.name.isprintable():
+            raise LocalError("a reader's name must be printable")
+        own = (group for group in sorted(site.groups) if "+" not in group)  # unions are no groups to rules
+        session.port.doorman.check(str(session.name), "receive", own if join.groups is None else join.groups)
+        name = f"{session.name}/{join.name}" if join.name else str(session.name)
+        return site.inbox(join.groups, after=join.after, name=name, policy=join.policy)
+
+    def leave(self) -> None:
+        """Send nothing more. What is on its way still counts until the client has taken it."""
+        if self._forwarding is not None:
+            self._forwarding.cancel()
+            self._forwarding = None
+        if self._inbox is not None:
+            self._session.site.leave(self._inbox)
+            self._inbox = None
+
+    def taken(self, size: int) -> None:
+        """The client has read so much; it cannot have read what it was not sent."""
+        if size > self._unread:
+            raise PeerError(f"{size} bytes were taken, {self._unread} were sent")
+        self._unread -= size
+        self.go_on()
+
+    def go_on(self) -> None:
+        """There may be room for more."""
+        self._more.set()
+
+    async def _forward(self, inbox: Inbox, after: int | None) -> None:
+        session, site = self._session, self._session.site
+        last = after if after is not None else site.delivered - 1
+        try:
+            while True:
+                while self._unread >= session.share or session.writing_paused:
+                    self._more.clear()
+                    await self._more.wait()
+                lot = await inbox.take()
+                if lot is None:
+                    return
+                last = lot.last
+                self._unread += len(lot.body)
+                fields = (lot.position, lot.groups, lot.source, lot.first, lot.stamp, lot.body)
+                session.write(Tag.LOT, wire.LotFrame(*fields))
+        except DroppedError as error:
+            site.note("reader.dropped", client=session.name, after=last)
+            self._forwarding = None
+            self.leave()
+            session.write(Tag.DROPPED, wire.Dropped(bounded(error.reason, 500), last))
+        except OrdercastError as error:
+            session.refuse(str(error), Code.FAILED)

@@ -1,0 +1,127 @@
+"""What a configuration must not be: names, addresses, rights and limits, each refused in one line."""
+
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from ordercast.errors import bounded
+from ordercast.names import SiteId
+from ordercast.protocols.registry import MACHINES
+from ordercast.wire.batch import MESSAGES_AT_MOST
+
+if TYPE_CHECKING:
+    from ordercast.live.config import Cluster, Security
+
+LARGEST = {"body_bytes": 20 * 2**20, "envelope_bytes": 20 * 2**20, "envelope_messages": MESSAGES_AT_MOST}
+"""What is packed into one envelope must fit a frame."""
+
+NAMES = "1 to 63 letters, digits, - _ . of ASCII, a letter or digit first and last, not an IP address"
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+
+def problems(cluster: "Cluster") -> Iterator[str]:
+    """Yield what is wrong, the most basic first."""
+    if not cluster.groups or not cluster.sites:
+        yield "needs [sites] and [groups], each with at least one entry"
+    if cluster.protocol not in MACHINES:
+        yield f"protocol is one of {', '.join(MACHINES)}, not {cluster.protocol!r}"
+    yield from _wrong_names(cluster)
+    for group, members in cluster.groups.items():
+        yield from (f"group {group}: {site!r} is not in [sites]" for site in members if site not in cluster.sites)
+        if not members or len(set(members)) < len(members):
+            yield f"group {group}: empty, or a site is named twice"
+    for union in cluster.unions:
+        if len(set(union)) < 2 or not set(union) <= cluster.groups.keys():
+            yield f"unions: {'+'.join(union)!r} must name at least two groups that are in [groups]"
+    yield from _wrong_addresses(cluster)
+    yield from _wrong_rights(cluster)
+    for limit, at_most in LARGEST.items():
+        if getattr(cluster.limits, limit) > at_most:
+            yield f"limits.{limit}: at most {at_most}"
+
+
+def is_name(name: str) -> bool:
+    """Names stand in paths, certificates, logs, metrics and on the command line, where `a+b` is two groups.
+
+    ASCII only: names that look the same must be the same, and file systems and certificates do not agree on others.
+    """
+    return _NAME.fullmatch(name) is not None and not _is_ip(name)
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _wrong_names(cluster: "Cluster") -> Iterator[str]:
+    clients = {name: name for name in cluster.security.tokens.values()}
+    tables: dict[str, Iterable[str]] = {"site": cluster.sites, "group": cluster.groups, "client": clients}
+    for kind, names in tables.items():
+        yield from (f"{bounded(name)!r} is no name for a {kind}: {NAMES}" for name in names if not is_name(name))
+    seen: dict[str, SiteId] = {}
+    for site in cluster.sites:
+        if site.lower() == "ca":
+            yield f"a site may not be called {site!r}: the certificate of the CA has this name"
+        if (other := seen.setdefault(site.lower(), site)) != site:
+            yield f"sites {other} and {site} differ in case only: not every file system tells their folders apart"
+
+
+def _wrong_addresses(cluster: "Cluster") -> Iterator[str]:
+    tables = {"sites": cluster.sites, "clients": cluster.clients, "metrics": cluster.metrics}
+    for table, addresses in tables.items():
+        for site, address in addresses.items():
+            host, _, port = address.rpartition(":")
+            if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+                yield f"[{table}] {site}: {address!r} is not host:port"
+            if site not in cluster.sites:
+                yield f"[{table}] {site!r} is not in [sites]"
+            if not _is_loopback(host) and (how := _not_secured(cluster, table)):
+                told = f"[{table}] {site}: {address} is open to other machines, and {how}"
+                yield f"{told}; if that is meant, write insecure = true in [security]"
+    seen = list(cluster.sites.values())
+    yield from (f"[sites] {address} is given twice" for address in seen if seen.count(address) > 1)
+    for site in cluster.sites:
+        own = [addresses[site] for addresses in tables.values() if site in addresses]
+        yield from (f"site {site}: {address} is given twice" for address in own if own.count(address) > 1)
+
+
+def _not_secured(cluster: "Cluster", table: str) -> str | None:
+    """Return why an address that others can reach is not safe; None when it is, or when it is meant."""
+    if cluster.security.insecure:
+        return None
+    if table == "metrics":
+        return "metrics have no TLS"
+    return "there is no TLS without security.certs" if cluster.security.certs is None else None
+
+
+def _is_loopback(host: str) -> bool:
+    """A name but localhost may be anywhere: nobody is asked."""
+    host = host.strip("[]")
+    return host == "localhost" or (_is_ip(host) and ipaddress.ip_address(host).is_loopback)
+
+
+def _wrong_rights(cluster: "Cluster") -> Iterator[str]:
+    security = cluster.security
+    for right in ("send", "receive"):
+        for groups in getattr(security, right).values():
+            yield from (
+                f"[security] {right}: there is no group {bounded(group)!r}"
+                for group in groups
+                if group not in cluster.groups
+            )
+    if security.tokens_file is None and security.tokens_env is None:  # otherwise only a site reads the names
+        yield from nobodys_rights(security, security.tokens)
+
+
+def nobodys_rights(security: "Security", tokens: dict[str, str]) -> Iterator[str]:
+    """Yield the rules that are for clients who have no token."""
+    names = set(tokens.values()) or {"anyone"}
+    for right in ("send", "receive"):
+        for client in getattr(security, right):
+            if client not in names:
+                known = ", ".join(sorted(names))
+                yield f"[security] {right}: no token is for client {bounded(client)!r} (clients: {known})"
