@@ -25,6 +25,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     """The site whose restart began this epoch; only where nothing is durable."""
     records: int = 0
     """How many records the site's history holds, 0 when it keeps none: who comes back with fewer has lost some."""
+    boot: int = 0
+    """When the site's process began: two greetings of one process may overtake each other."""
 
 
 class Refuse(msgspec.Struct, frozen=True, array_like=True):
