@@ -8,7 +8,7 @@ from ordercast.errors import InputError, LocalError
 from ordercast.names import GroupId, SiteId
 from ordercast.node.inputs import Drain
 from ordercast.node.settings import Settings
-from ordercast.node.status import status
+from ordercast.node.status import explain, status
 from ordercast.protocols.registry import Deployment
 from ordercast.sim.clients import Application, Habits, Sender
 from ordercast.sim.disk import Backup
@@ -46,6 +46,11 @@ class NodeCase:
     """Of each sender, about."""
     readers: tuple[tuple[SiteId, str, Habits], ...] = ()
     faults: tuple[Fault, ...] = ()
+
+    @property
+    def kind_to_links(self) -> bool:
+        """Whether no message is lost or overtaken."""
+        return not (self.faults or self.network.loss or self.network.duplicate)
 
     @property
     def loses(self) -> bool:
@@ -90,8 +95,19 @@ class Run:
             self.applications.append(Application(world.hosts[site], name, habits))
         for host in world.hosts.values():
             world.after(world.chance.uniform(0, 0.1), host.start)
+        if case.kind_to_links:  # nothing is said before there is a link for it: so nothing is said twice
+            for sender in self.senders:
+                sender.begins = 1.0
+            world.after(0.2, self._link_all)
         for fault in case.faults:
             world.after(fault.at, getattr(self, f"_{fault.kind}"), fault)
+
+    def _link_all(self) -> None:
+        hosts = self.world.hosts
+        for host in hosts.values():
+            for peer in hosts:
+                if peer > host.site:
+                    host.dial(peer)
 
     def verdict(self) -> NodeVerdict:
         """Run to the end and judge."""
@@ -128,6 +144,9 @@ class Run:
                 found.append(("readers", f"{application.name}: {application.refused}"))
             elif application.reading is not None and (unread := self.world.ledger.unread(application.reading)):
                 found.append(("readers", unread))
+        resent = sum(status(host.node).counts["resent"] for host in self.world.hosts.values() if host.runs)
+        if resent and self.case.kind_to_links:
+            found.append(("resent", f"{resent} messages were sent again, though no link lost any"))
         if not done and not found:
             found.append(("idle", "the world does not come to rest"))
         return found
@@ -137,8 +156,10 @@ class Run:
         found = []
         for fault in self.case.faults:
             host = self.world.hosts[fault.site]
-            if fault.kind == "lost" and fault.site in self.lost and host.runs and host.node.peers.lost is None:
-                found.append(("lost", f"{fault.site} lost its history, and its status does not say so"))
+            if fault.kind == "lost" and fault.site in self.lost and host.runs:
+                said = host.node.peers.lost or "nothing"
+                if not said.startswith(f"{fault.site} has lost its history"):
+                    found.append(("lost", f"{fault.site} lost its history, and its status says {said}"))
         return found
 
     # Faults.
@@ -256,6 +277,10 @@ def left_at(host: Host) -> list[str]:
     found += [f"{many} {what}" for what, many in facts.items() if many]
     if not node.machines.idle:
         found.append("its machines are not idle")
+    last = {entry.source: entry.number for entry in host.world.ledger.log_of(host.me)}
+    for source, number in last.items():
+        facts_told = explain(node, f"{source}:{number}")["facts"]
+        found += [f"{source}:{number}: {fact}" for fact in facts_told if "has not delivered" in fact]
     return found
 
 

@@ -113,8 +113,8 @@ class Host:
         self._wake_number = 0
         self._carry: dict[type, Callable[[Any], None]] = {
             Send: self._send, io.Write: self._write, io.Keep: self._keep, io.ReadPast: self._read,
-            io.Resolve: self._resolve, io.Delivered: lambda output: world.ledger.delivered(self.me, output.lot),
-            io.Sent: lambda output: None, io.More: self._more, io.WakeAt: self._wake_at, io.Dial: self._dial,
+            io.Resolve: self._resolve, io.Delivered: self._delivered,
+            io.Sent: lambda output: None, io.More: self._more, io.WakeAt: self._wake_at, io.Dial: lambda output: self.dial(output.peer),
             io.Hangup: self._hang_up, io.Anew: lambda output: [end.abort() for end in list(self.links.values())],
             io.Note: lambda output: world.note(f"{site} {output.event} {output.facts}"), io.Stopped: self._stopped,
         }  # fmt: skip
@@ -249,8 +249,13 @@ class Host:
         if end is not None and end.up:
             end.waiting.append((effect.class_id, effect.message))
 
+    def _delivered(self, output: io.Delivered) -> None:
+        self.world.ledger.delivered(self.me, output.lot, output.before)
+
     def _resolve(self, output: io.Resolve) -> None:
-        if output.token is not None:
+        if output.token is not None and output.token[0] == "flush":
+            self.world.ledger.flushed(output.token, output.error)
+        elif output.token is not None:
             names: tuple[str, ...] = output.token
             self.world.ledger.answered(names, output.receipts, output.error)
             self.on_resolve(names)
@@ -318,9 +323,10 @@ class Host:
 
     # Connections.
 
-    def _dial(self, output: io.Dial) -> None:
-        self._waits.setdefault(output.peer, FIRST_CALL)
-        self._call_later(output.peer, self.world.chance.uniform(0, 0.01))
+    def dial(self, peer: SiteId) -> None:
+        """Keep a link to a peer, from now on."""
+        self._waits.setdefault(peer, FIRST_CALL)
+        self._call_later(peer, self.world.chance.uniform(0, 0.01))
 
     def _call_later(self, peer: SiteId, wait: float) -> None:
         if peer in self._waits and peer not in self._calls:
