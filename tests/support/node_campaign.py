@@ -132,7 +132,8 @@ def faults(found: Deployment, mix: str, chance: random.Random, *, durable: bool)
     if mix in LOSSES:
         site, at = chance.choice(sites), chance.uniform(1, 3)
         if mix == "lost":
-            return (Fault("lost", at, site),)
+            others = [other for other in sites if other != site and chance.random() < 0.5]
+            return (*(Fault("kill", at, other, lasts=0.3) for other in others), Fault("lost", at, site))
         return (Fault("backup", chance.uniform(0.3, at), site), Fault("restore", at, site))
     some = []
     many = MANY.get(mix, 0)

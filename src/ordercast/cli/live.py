@@ -1,7 +1,6 @@
 """`ordercast up | site | group | certs | bench`: the live system; `talk` has what speaks to a running one."""
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os

@@ -148,9 +148,9 @@ def _write(out: Path, verdict: Any) -> None:
     rows = []
     for d in outcome.deliveries:
         e = d.envelope
-        name = groups.classes[e.order_class][0]
+        name = groups.orders[groups.order_of(e.groups)][0]
         rows.append(
-            DeliveredRow(d.site, e.msg_id, e.groups, e.source, e.number, e.epoch, d.time, name, d.stamp, e.body)
+            DeliveredRow(d.site, e.msg_id, e.groups, e.source, e.number, e.class_id.epoch, d.time, name, d.stamp, e.body)
         )
     write_run(out, groups.members, sends, rows)
 

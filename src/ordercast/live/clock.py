@@ -11,6 +11,5 @@ class WallClock:
 
     def __call__(self) -> float:
         now = time.time()
-        if now > self._last:
-            self._last = now
+        self._last = max(self._last, now)
         return self._last

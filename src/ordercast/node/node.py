@@ -214,14 +214,20 @@ class Node:
 
     def _refused_by(self, given: io.RefusedBy) -> None:
         self.note("link.refused", peer=given.peer, reason=given.reason)
-        if self.peers.refused_by(given.peer, given.reason, given.code):
-            self.note("history.lost", reason=given.reason)
+        self._heard(given.peer, given.reason, given.code)
 
     def _refuse(self, effect: Refuse) -> None:
         """A machine will not talk to a peer: it broke the protocol, or the counts show that one of us lost history."""
         self.tell(io.Hangup(effect.peer, effect.reason, effect.code))
-        if effect.code == LOST and self.peers.refused_by(effect.peer, effect.reason, effect.code):
-            self.note("history.lost", reason=effect.reason)
+        if effect.code == LOST:
+            self._heard(effect.peer, effect.reason, effect.code)
+
+    def _heard(self, peer: SiteId, reason: str, code: str) -> None:
+        """There is no link to a peer, for a reason; a site that has lost its history talks to nobody any more."""
+        if self.peers.refused_by(peer, reason, code):
+            self.note("history.lost", reason=reason)
+            for other in sorted(self.peers.up - {peer}):
+                self.tell(io.Hangup(other, reason, code))
 
     def _begin_anew(self, epoch: int) -> None:
         """Throw away what the machines know and go on in another epoch; only where nothing is durable."""

@@ -51,6 +51,7 @@ class Peers:
         self.needed = set(needed)  # whom this site calls, or is called by
         self.up: set[SiteId] = set()
         self.met: dict[SiteId, Life] = {}
+        self._boots: dict[SiteId, int] = {}  # the process of each peer that was met last: while it runs it loses nothing
         self.refused: dict[SiteId, str] = {}  # who does not talk to us, or we to it, and why
         self.lost: str | None = None  # a peer says that this site has lost its history
         self.restarted: SiteId = ""  # whose restart began this epoch
@@ -68,7 +69,9 @@ class Peers:
     def why_not(self, hello: Hello, called: SiteId | None, now: float) -> Refusal | None:
         """Return why we do not talk to this one, if so."""
         refusal = self._who(hello, called) or self._life(hello, now)
-        if refusal is not None and hello.site in self.settings.sites:
+        if refusal is None and self.lost is not None:  # nobody is to build on what we forgot, though it never met us
+            refusal = Refusal(self.lost, LOST)
+        if refusal is not None and hello.site in self.settings.sites and hello.site not in self.up:
             self.refused[hello.site] = refusal.reason
         return refusal
 
@@ -103,7 +106,7 @@ class Peers:
         if known.incarnation != hello.incarnation:
             before, after = known.incarnation, hello.incarnation
             return Refusal(f"{site} has lost its history: it was incarnation {before}, now it is {after}", LOST)
-        if hello.records < known.records:
+        if hello.records < known.records and self._boots.get(site) != hello.boot:  # greetings may overtake each other
             before, after = known.records, hello.records
             return Refusal(f"{site} has lost part of its history: it had {before} records, now it has {after}", LOST)
         return None
@@ -112,6 +115,8 @@ class Peers:
         """Take note of a peer; returns whether that is news to be written, and an epoch to move to, if any."""
         site, life = hello.site, Life(hello.incarnation, hello.records)
         known = self.met.get(site)
+        if known is not None and known.incarnation == life.incarnation and known.records > life.records:
+            life = known
         move: int | None = None
         if not self.settings.durable:
             if known is not None and known.incarnation != life.incarnation:
@@ -123,7 +128,7 @@ class Peers:
             self.met.clear()
             self.epoch = move
         self.reconnects += known is not None
-        self.met[site] = life
+        self.met[site], self._boots[site] = life, hello.boot
         self.refused.pop(site, None)
         return known != life, move
 

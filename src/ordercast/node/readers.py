@@ -99,7 +99,7 @@ class Readers:
 
     def took(self, reader: Reader) -> None:
         """A reader has taken something: fetch more of the past for it when it has little left."""
-        if reader.past and reader.bytes < self.limit // 2:
+        if reader.past and reader.bytes <= self.limit // 2:
             self._read(reader)
 
     def _read(self, reader: Reader) -> None:
@@ -118,7 +118,7 @@ class Readers:
             for lot in self.recent:
                 reader.put(lot, lot.count)
             reader.past = False
-        elif reader.bytes < self.limit // 2:
+        elif reader.bytes <= self.limit // 2:
             self._read(reader)
         if reader.lots:
             self.tell(More(reader))

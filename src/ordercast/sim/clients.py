@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ordercast.client.values import AckLevel, Policy
-from ordercast.errors import LocalError, OrdercastError
+from ordercast.errors import DroppedError, LocalError, OrdercastError
 from ordercast.names import GroupId
 from ordercast.node import inputs as io
 from ordercast.node.readers import Reader
@@ -22,13 +22,14 @@ class Sender:
         self, host: Host, destinations: list[tuple[GroupId, ...]], messages: int, every: float, *, patient: bool
     ) -> None:
         self.host, self.destinations, self.left, self.every, self.patient = host, destinations, messages, every, patient
+        self.begins = 0.0  # seconds after its site
         self.said: OrdercastError | None = None  # why a message was refused
         self._waits_for: tuple[str, ...] | None = None
         host.on_start.append(self._began)
 
     def _began(self) -> None:
         self._waits_for = None
-        self._next()
+        self.host.later(self.begins, self._next)
 
     def _next(self) -> None:
         if self.left > 0:
@@ -51,6 +52,8 @@ class Sender:
             self._waits_for = names
             if names in self.host.world.ledger.open:
                 return
+        if chance.random() < 0.1 and len(flush := self.host.world.ledger.flush(self.host.me)) > 1:
+            self.host.feed(io.Flush(flush))
         if names is not None and chance.random() < 0.05:
             self.host.later(chance.expovariate(50), self._withdraw, names)
         self._next()
@@ -75,6 +78,7 @@ class Sender:
                 last = token
             else:
                 ledger.took(token)
+                ledger.attempts[name].added = True
                 last = token if ack != "none" else last
                 if host.node.outbox.stirred:
                     host.carry(host.node.turn())
@@ -181,6 +185,7 @@ class Application:
         lot = reader.take()
         if lot is None:
             if reader.ended is not None:
+                self._check_end(reader.ended)
                 self._forget(reader.ended)
                 self.host.later(RETRY_S, self._open)
             return
@@ -189,6 +194,14 @@ class Application:
             self.host.feed(io.Took(reader))
         if self.host.runs:
             self._go_on(reader)
+
+    def _check_end(self, error: OrdercastError) -> None:
+        """Who is dropped is told where to read on."""
+        assert self.reading is not None
+        told = error.after + 1 if isinstance(error, DroppedError) else self.reading.next
+        if told != self.reading.next and (told < self.reading.next or self.reading.groups is None):
+            says = f"reader {self.name} of {self.host.site} is told to read on at {told}, and has read {self.reading.next}"
+            self.host.world.ledger.problem("readers", says)
 
     def _go_on(self, reader: Any) -> None:
         chance, habits = self.host.world.chance, self.habits

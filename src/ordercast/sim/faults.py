@@ -8,14 +8,16 @@ from ordercast.errors import InputError, LocalError
 from ordercast.names import GroupId, SiteId
 from ordercast.node.inputs import Drain
 from ordercast.node.settings import Settings
-from ordercast.node.status import status
+from ordercast.node.status import explain, status
 from ordercast.protocols.registry import Deployment
 from ordercast.sim.clients import Application, Habits, Sender
+from ordercast.sim.disk import Backup
 from ordercast.sim.network import Network
 from ordercast.sim.nodes import BEGIN, Host, World
 
 SILENCE_S = 5.0  # peers give up on a process that says nothing for so long
 CALM_S = 240.0  # a calm world must be done after so long
+REFUSED_S = 10.0  # a world in which somebody is refused for ever is looked at after so long
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class NodeCase:
     faults: tuple[Fault, ...] = ()
 
     @property
+    def kind_to_links(self) -> bool:
+        """Whether no message is lost or overtaken."""
+        return not (self.faults or self.network.loss or self.network.duplicate)
+
+    @property
     def loses(self) -> bool:
         """Whether a history is lost: then the site may be refused, and what concerns it may be stuck."""
         return any(fault.kind in ("lost", "restore") for fault in self.faults)
@@ -74,7 +81,7 @@ class Run:
         world, span = self.world, case.span
         self.senders, self.applications = list[Sender](), list[Application]()
         self.lost = set[SiteId]()  # sites whose disk was lost when something was on it
-        self.saved: dict[SiteId, set[str]] = {}  # what a backup holds
+        self.saved: dict[SiteId, tuple[Backup, set[str]]] = {}
         for site, host in world.hosts.items():
             destinations = allowed(case.deployment, site)
             if destinations:
@@ -88,8 +95,19 @@ class Run:
             self.applications.append(Application(world.hosts[site], name, habits))
         for host in world.hosts.values():
             world.after(world.chance.uniform(0, 0.1), host.start)
+        if case.kind_to_links:  # nothing is said before there is a link for it: so nothing is said twice
+            for sender in self.senders:
+                sender.begins = 1.0
+            world.after(0.2, self._link_all)
         for fault in case.faults:
             world.after(fault.at, getattr(self, f"_{fault.kind}"), fault)
+
+    def _link_all(self) -> None:
+        hosts = self.world.hosts
+        for host in hosts.values():
+            for peer in hosts:
+                if peer > host.site:
+                    host.dial(peer)
 
     def verdict(self) -> NodeVerdict:
         """Run to the end and judge."""
@@ -100,7 +118,7 @@ class Run:
             world.run(world.now + 5.0)
             for sender in self.senders:
                 sender.last_words()
-            done = world.run(world.now + CALM_S)
+            done = world.run(world.now + (REFUSED_S if case.loses else CALM_S))
         except Exception as error:  # a bug of a node is a finding, and the seed that shows it is printed
             if isinstance(error, (InputError, KeyboardInterrupt)):
                 raise
@@ -126,6 +144,9 @@ class Run:
                 found.append(("readers", f"{application.name}: {application.refused}"))
             elif application.reading is not None and (unread := self.world.ledger.unread(application.reading)):
                 found.append(("readers", unread))
+        resent = sum(status(host.node).counts["resent"] for host in self.world.hosts.values() if host.runs)
+        if resent and self.case.kind_to_links:
+            found.append(("resent", f"{resent} messages were sent again, though no link lost any"))
         if not done and not found:
             found.append(("idle", "the world does not come to rest"))
         return found
@@ -135,8 +156,10 @@ class Run:
         found = []
         for fault in self.case.faults:
             host = self.world.hosts[fault.site]
-            if fault.kind == "lost" and fault.site in self.lost and host.runs and host.node.peers.lost is None:
-                found.append(("lost", f"{fault.site} lost its history, and its status does not say so"))
+            if fault.kind == "lost" and fault.site in self.lost and host.runs:
+                said = host.node.peers.lost or "nothing"
+                if not said.startswith(f"{fault.site} has lost its history"):
+                    found.append(("lost", f"{fault.site} lost its history, and its status says {said}"))
         return found
 
     # Faults.
@@ -204,22 +227,23 @@ class Run:
     def _lost(self, fault: Fault) -> None:
         host = self.world.hosts[fault.site]
         host.crash()
-        if host.disk.lose():
+        if host.disk.kept is not None and host.disk.kept.count:
             self.lost.add(fault.site)
-        self.world.ledger.disks[fault.site] = set()
+        host.disk.lose()
+        self.world.ledger.disk_lost(fault.site)
         self.world.after(fault.lasts, host.start)
 
     def _backup(self, fault: Fault) -> None:
         host = self.world.hosts[fault.site]
-        host.disk.back_up()
-        self.saved[fault.site] = set(self.world.ledger.disks.get(fault.site, ()))
+        self.saved[fault.site] = (host.disk.backup(), set(self.world.ledger.disks.get(fault.site, ())))
 
     def _restore(self, fault: Fault) -> None:
         host = self.world.hosts[fault.site]
         host.crash()
         if fault.site in self.saved:
-            host.disk.restore()
-            self.world.ledger.disks[fault.site] = self.saved[fault.site]
+            backup, names = self.saved[fault.site]
+            host.disk.restore(backup)
+            self.world.ledger.disks[fault.site] = names
         self.world.after(fault.lasts, host.start)
 
     def _calm(self) -> None:
@@ -253,6 +277,10 @@ def left_at(host: Host) -> list[str]:
     found += [f"{many} {what}" for what, many in facts.items() if many]
     if not node.machines.idle:
         found.append("its machines are not idle")
+    last = {entry.source: entry.number for entry in host.world.ledger.log_of(host.me)}
+    for source, number in last.items():
+        facts_told = explain(node, f"{source}:{number}")["facts"]
+        found += [f"{source}:{number}: {fact}" for fact in facts_told if "has not delivered" in fact]
     return found
 
 

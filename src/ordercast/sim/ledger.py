@@ -49,6 +49,10 @@ class Attempt:
     """Its sender was told that it may be lost, or has withdrawn it."""
     refused: bool = False
     """Its sender was told that nothing was sent."""
+    added: bool = False
+    """It is in a batch: who flushes waits for it."""
+    disk: int = 0
+    """How many disks its source had lost by then."""
     receipt: Receipt | None = None
 
 
@@ -77,7 +81,7 @@ class Ledger:
     open: dict[tuple[str, ...], AckLevel] = field(default_factory=dict)
     """Posts whose sender waits for an answer."""
     logs: dict[Life, list[Entry]] = field(default_factory=dict)
-    """What was delivered; a durable site has one log over all its lives, kept under its first."""
+    """What was delivered; a durable site has one log over all its lives, until it loses its disk."""
     disks: dict[SiteId, set[str]] = field(default_factory=dict)
     """Names of what stands in the records of each disk, now."""
     away: set[tuple[str, ...]] = field(default_factory=set)
@@ -88,6 +92,8 @@ class Ledger:
     problems: list[tuple[str, str]] = field(default_factory=list)
     """What was wrong the moment it was seen: the promise, and an example."""
     _begun: Counter[SiteId] = field(default_factory=Counter)
+    _disks: Counter[SiteId] = field(default_factory=Counter)
+    """How many disks each site has lost."""
 
     def problem(self, promise: str, example: str) -> None:
         """Note what is wrong."""
@@ -95,7 +101,7 @@ class Ledger:
 
     def log_of(self, life: Life) -> list[Entry]:
         """Return the log that a life of a site writes to."""
-        return self.logs.setdefault((life[0], 0) if self.durable else life, [])
+        return self.logs.setdefault((life[0], self._disks[life[0]]) if self.durable else life, [])
 
     # Sending.
 
@@ -107,13 +113,26 @@ class Ledger:
         name = f"{site}-{number}"
         after = sum(len(log) for (of, _), log in self.logs.items() if of == site)
         body = name.encode() + b" " + bytes(size)
-        self.attempts[name] = Attempt(Sent(groups, site, number, after), life, body, ack, epoch)
+        sent = Sent(groups, site, number, after)
+        self.attempts[name] = Attempt(sent, life, body, ack, epoch, disk=self._disks[site])
         return name
 
     def took(self, names: Iterable[str]) -> None:
         """The site has not refused these."""
         for name in names:
             self.attempts[name].taken = True
+
+    def flush(self, life: Life) -> tuple[str, ...]:
+        """Return what a flush waits for: all that this life has put into batches; a name for the flush comes first."""
+        added = [name for name, attempt in self.attempts.items() if attempt.added and attempt.life == life]
+        return ("flush", *added)
+
+    def flushed(self, names: tuple[str, ...], error: OrdercastError | None) -> None:
+        """A flush has returned: everything is on disk, or somebody says why not."""
+        site = self.attempts[names[1]].sent.source
+        missing = set(names[1:]) - self.disks.get(site, set())
+        if self.durable and error is None and missing:
+            self.problem("durability", f"{site} has flushed {min(missing)}, which is not on its disk")
 
     def waits(self, names: tuple[str, ...], ack: AckLevel) -> None:
         """Somebody waits for an answer to these."""
@@ -182,9 +201,18 @@ class Ledger:
         """These are in a record on the disk of a site, for good."""
         self.disks.setdefault(site, set()).update(names)
 
-    def delivered(self, life: Life, lot: Lot) -> None:
-        """A site delivers; after a restart perhaps again."""
+    def disk_lost(self, site: SiteId) -> None:
+        """A site begins with an empty disk."""
+        self._disks[site] += 1
+        self.disks[site] = set()
+
+    def delivered(self, life: Life, lot: Lot, before: bytes | None) -> None:
+        """A site delivers; after a restart perhaps again. `before`: the stamp of what came before it in its order."""
         log = self.log_of(life)
+        order = self.configuration.order_of(lot.groups)
+        earlier = (e.stamp for e in reversed(log[: lot.position]) if self.configuration.order_of(e.groups) == order)
+        if before != next(earlier, None):
+            self.problem("stamps", f"{life[0]}: position {lot.position} is said to follow another stamp than it does")
         for index, message in enumerate(lot.messages()):
             name = self._name(life[0], message.body, lot.source, lot.groups)
             entry = Entry(name, lot.source, message.number, lot.groups, lot.stamp + index.to_bytes(4, "big"))
@@ -248,10 +276,10 @@ class Ledger:
     def record(self, promised: set[str]) -> Record:
         """Return everything for the judges of `verify.deliveries`."""
         logs: dict[SiteId, list[str]] = {}
-        stamps: dict[SiteId, list[tuple[int, bytes]]] = {}
-        for (site, _), log in sorted(self.logs.items()):
+        stamps: dict[SiteId, list[tuple[tuple[int, int], bytes]]] = {}
+        for (site, life), log in sorted(self.logs.items()):  # a site that forgot everything may begin its stamps anew
             logs.setdefault(site, []).extend(entry.name for entry in log)
-            places = [(self.configuration.order_of(entry.groups), entry.stamp) for entry in log]
+            places = [((self.configuration.order_of(entry.groups), life), entry.stamp) for entry in log]
             stamps.setdefault(site, []).extend(places)
         delivered = {name for log in logs.values() for name in log}
         sends = {name: attempt.sent for name, attempt in self.attempts.items() if name in promised | delivered}
@@ -268,6 +296,7 @@ class Ledger:
         if whole:
             found += [("completeness", example) for example in self._missing(record, promised)]
             found += [("receipts", f"nobody answers who sent {names[0]}") for names in self.open]
+        found += [("numbers", example) for example in self._two_of_one_number()]
         return found + [("receipts", example) for example in self._false_receipts()]
 
     def _missing(self, record: Record, promised: set[str]) -> list[str]:
@@ -289,7 +318,7 @@ class Ledger:
                 continue
             if attempt.refused:
                 wrong.append(f"{name} was refused, and is delivered")
-            life = 0 if self.durable else attempt.life[1]
+            life = attempt.disk if self.durable else attempt.life[1]
             if ids.setdefault((entry.source, life, entry.number), name) != name:
                 wrong.append(f"{entry.source}:{entry.number} is {ids[entry.source, life, entry.number]} and {name}")
             if receipt is not None and receipt.number != entry.number:
@@ -297,3 +326,13 @@ class Ledger:
             if receipt is not None and receipt.stamp not in (None, entry.stamp):
                 wrong.append(f"the receipt of {name} tells another place than it is delivered at")
         return wrong
+
+    def _two_of_one_number(self) -> list[str]:
+        """Return what one site delivers under one number of one source, though it is two messages."""
+        found, known = [], dict[tuple[SiteId, int, SiteId, int], str]()
+        for (site, life), log in self.logs.items():
+            for entry in log:
+                key = (site, 0 if self.durable and site != entry.source else life, entry.source, entry.number)
+                if self.durable and known.setdefault(key, entry.name) != entry.name:
+                    found.append(f"{site} delivers {known[key]} and {entry.name} as {entry.source}:{entry.number}")
+        return found

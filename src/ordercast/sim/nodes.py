@@ -6,7 +6,7 @@ turn, while the disk writes, between a commit and the word of it. Everything els
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from typing import Any
 
@@ -15,13 +15,13 @@ from ordercast.core.events import Multicast
 from ordercast.errors import HistoryError, OrdercastError
 from ordercast.history import records
 from ordercast.history.memory import NoHistory
-from ordercast.history.store import History, Identity
+from ordercast.history.store import Identity
 from ordercast.names import SiteId
 from ordercast.node import inputs as io
 from ordercast.node.node import Node
 from ordercast.node.settings import Settings
 from ordercast.protocols.registry import Deployment
-from ordercast.sim.drive import Drive
+from ordercast.sim.disk import Disk, SimHistory
 from ordercast.sim.ledger import Ledger, Life
 from ordercast.sim.lines import End, Line
 from ordercast.sim.network import Network
@@ -51,6 +51,7 @@ class World:
         self.now = BEGIN
         self.events = 0
         self.ledger = Ledger(deployment.groups, deployment.promises, settings.durable)
+        self.ledger.places_known = not (self.network.loss or self.network.duplicate)
         self.cut: set[frozenset[SiteId]] = set()
         self.slow: dict[frozenset[SiteId], float] = {}
         self._queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -93,7 +94,7 @@ class Host:
 
     def __init__(self, world: World, site: SiteId) -> None:
         self.world, self.site = world, site
-        self.disk = Drive(world.chance)
+        self.disk = Disk()
         self.node: Node
         self.life = 0
         self.runs = False
@@ -105,15 +106,15 @@ class Host:
         self.on_start: list[Callable[[], None]] = []
         self.on_resolve: Callable[[Any], None] = lambda token: None
         self.on_more: dict[Any, Callable[[], None]] = {}
-        self._history: History | None = None
+        self._history: SimHistory | None = None  # where the site is durable
         self._waits: dict[SiteId, float] = {}  # whom we keep calling, and how long until the next call
         self._calls: set[SiteId] = set()  # calls that are planned
         self._disk_free = 0.0
         self._wake_number = 0
         self._carry: dict[type, Callable[[Any], None]] = {
             Send: self._send, io.Write: self._write, io.Keep: self._keep, io.ReadPast: self._read,
-            io.Resolve: self._resolve, io.Delivered: lambda output: world.ledger.delivered(self.me, output.lot),
-            io.Sent: lambda output: None, io.More: self._more, io.WakeAt: self._wake_at, io.Dial: self._dial,
+            io.Resolve: self._resolve, io.Delivered: self._delivered,
+            io.Sent: lambda output: None, io.More: self._more, io.WakeAt: self._wake_at, io.Dial: lambda output: self.dial(output.peer),
             io.Hangup: self._hang_up, io.Anew: lambda output: [end.abort() for end in list(self.links.values())],
             io.Note: lambda output: world.note(f"{site} {output.event} {output.facts}"), io.Stopped: self._stopped,
         }  # fmt: skip
@@ -138,11 +139,10 @@ class Host:
         self.life += 1
         self.stopped, self._disk_free = None, world.now
         incarnation = int(world.now * 1000)
+        history: SimHistory | NoHistory = NoHistory(Identity(settings.cluster, self.site, incarnation))
         if settings.durable:
-            self._history = self.disk.open(settings.cluster, self.site, incarnation)
-        else:
-            self._history = NoHistory(Identity(settings.cluster, self.site, incarnation))
-        self.node = Node(self.site, settings, world.deployment, self._history, lambda: world.now)
+            history = self._history = self.disk.open(settings.cluster, self.site, incarnation)
+        self.node = Node(self.site, settings, world.deployment, history, lambda: world.now)
         self.runs = True
         world.note(f"{self.site} starts, life {self.life}")
         for outputs in self.node.start():
@@ -159,9 +159,6 @@ class Host:
         world.ledger.gone(self.me)
         world.ledger.places_known = False
         self._end(abruptly=True)
-        if world.settings.durable:
-            self.disk.crash()
-            world.ledger.stored(self.site, names_in(self.disk.records()))
 
     def _end(self, *, abruptly: bool) -> None:
         self.runs, self.doomed, self.asleep = False, False, None
@@ -175,8 +172,20 @@ class Host:
         self._waits.clear()
         self._calls.clear()
         self.on_more.clear()
-        if self._history is not None:
-            self._history.close()
+        self._power_off()
+
+    def _power_off(self) -> None:
+        """Close the disk: a write under way is done or not; entries of the index since the checkpoint may be gone."""
+        chance = self.world.chance
+        self.disk.crash(commit=not self.disk.full and chance.random() < 0.5)
+        self._history = None
+        kept = self.disk.kept
+        if kept is None:
+            return
+        durable = kept.checkpoint.delivered if kept.checkpoint is not None else 0
+        while kept.entries and kept.entries[-1].position >= durable and chance.random() < 0.5:
+            kept.next_position = kept.entries.pop().position
+        self.world.ledger.stored(self.site, names_in(kept.records.values()))
 
     def sleep(self) -> None:
         """Stop the process for a while (SIGSTOP); peers give up on it only when it takes too long."""
@@ -240,8 +249,13 @@ class Host:
         if end is not None and end.up:
             end.waiting.append((effect.class_id, effect.message))
 
+    def _delivered(self, output: io.Delivered) -> None:
+        self.world.ledger.delivered(self.me, output.lot, output.before)
+
     def _resolve(self, output: io.Resolve) -> None:
-        if output.token is not None:
+        if output.token is not None and output.token[0] == "flush":
+            self.world.ledger.flushed(output.token, output.error)
+        elif output.token is not None:
             names: tuple[str, ...] = output.token
             self.world.ledger.answered(names, output.receipts, output.error)
             self.on_resolve(names)
@@ -261,25 +275,32 @@ class Host:
 
     # The disk.
 
-    def _on_disk(self, do: Callable[..., None], asked: Any) -> None:
-        """Let the disk do one thing after the other."""
+    def _on_disk(self, do: Callable[..., None], asked: Any, begin: Callable[..., None] | None = None) -> None:
+        """Let the disk do one thing after the other; it takes its time for each."""
         chance = self.world.chance
-        begin = max(self.world.now, self._disk_free)
-        self._disk_free = begin + (WRITE_S * chance.expovariate(1) if chance.random() < 0.9 else 20 * WRITE_S)
-        self.later(self._disk_free - self.world.now, do, asked)
+        begins = max(self.world.now, self._disk_free)
+        self._disk_free = begins + (WRITE_S * chance.expovariate(1) if chance.random() < 0.9 else 20 * WRITE_S)
+        if begin is not None:
+            self.later(begins - self.world.now, self._try, begin, asked)
+        self.later(self._disk_free - self.world.now, self._try, do, asked)
 
-    def _write(self, output: io.Write) -> None:
-        self.disk.begins(output.records, output.positions)
-        self._on_disk(self._written, output)
-
-    def _written(self, output: io.Write) -> None:
-        assert self._history is not None
+    def _try(self, do: Callable[..., None], asked: Any) -> None:
         try:
-            self._history.append(output.records, output.positions)
+            do(asked)
         except HistoryError as error:
             self._tell(io.DiskFailed(error))
-            return
-        self.disk.ended()
+
+    @property
+    def history(self) -> SimHistory:
+        """The history of this life."""
+        assert self._history is not None, "a site that is not durable writes"
+        return self._history
+
+    def _write(self, output: io.Write) -> None:
+        self._on_disk(self._written, output, lambda asked: self.history.write(asked.records, asked.positions))
+
+    def _written(self, output: io.Write) -> None:
+        self.history.commit()
         self.world.ledger.stored(self.site, names_in(output.records))
         self._tell(io.Committed(0.001))
 
@@ -287,20 +308,14 @@ class Host:
         self._on_disk(self._kept, output)
 
     def _kept(self, output: io.Keep) -> None:
-        assert self._history is not None
-        try:
-            self._history.keep(output.checkpoint, output.from_delivered, output.needed)
-        except HistoryError as error:
-            self._tell(io.DiskFailed(error))
-            return
+        self.history.keep(output.checkpoint, output.from_delivered, output.needed)
         self._tell(io.Kept())
 
     def _read(self, output: io.ReadPast) -> None:
         self._on_disk(self._past, output)
 
     def _past(self, output: io.ReadPast) -> None:
-        assert self._history is not None
-        self._tell(io.Past(output.reader, self._history.past(output.begin, output.at_most)))
+        self._tell(io.Past(output.reader, self.history.past(output.begin, output.at_most)))
 
     def _tell(self, given: io.Input) -> None:
         """Tell the node of what the disk did; a moment later, so that a crash may come between."""
@@ -308,9 +323,10 @@ class Host:
 
     # Connections.
 
-    def _dial(self, output: io.Dial) -> None:
-        self._waits.setdefault(output.peer, FIRST_CALL)
-        self._call_later(output.peer, self.world.chance.uniform(0, 0.01))
+    def dial(self, peer: SiteId) -> None:
+        """Keep a link to a peer, from now on."""
+        self._waits.setdefault(peer, FIRST_CALL)
+        self._call_later(peer, self.world.chance.uniform(0, 0.01))
 
     def _call_later(self, peer: SiteId, wait: float) -> None:
         if peer in self._waits and peer not in self._calls:
@@ -362,7 +378,7 @@ class Host:
             end.refuse(output.reason, output.code) if output.reason else end.close()
 
 
-def names_in(stored: list[bytes]) -> set[str]:
+def names_in(stored: Iterable[bytes]) -> set[str]:
     """Return the names of all messages in some records."""
     found = set[str]()
     for record in stored:
