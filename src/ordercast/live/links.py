@@ -162,7 +162,7 @@ class Link(asyncio.Protocol):
 
     def refuse(self, reason: str) -> None:
         """Say why, and close."""
-        self.site.note("link.closed", peer=self.peer or self.wanted, reason=reason)
+        self.site.note("link.closed", peer=self.peer or self.wanted, reason=bounded(reason))
         self._write_host(Tag.REFUSE, peers.encode(Refuse(bounded(reason, 500))))
         self.close()
 

@@ -115,7 +115,7 @@ class Outbox:
         self, destination: Destination, bodies: list[bytes], ack: AckLevel
     ) -> tuple[int, list[bytes | None]]:
         """Send messages as one batch of their own; see `Site.multicast_many`."""
-        batch.check(bodies, self.limits.body_bytes)
+        size = batch.check(bodies, self.limits.body_bytes)
         groups = tidy(destination)
         async with self._posting:  # who came first is sent first
             await self._wait_for_room()
@@ -123,7 +123,7 @@ class Outbox:
             self._send_all()
             own = self._begin(groups)
             own.bodies += bodies
-            own.bytes = sum(map(len, bodies))
+            own.bytes = size
             done: list[asyncio.Future[Receipt]] = []
             if ack != "none":
                 done = [self.site.loop.create_future() for _ in bodies]
