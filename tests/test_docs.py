@@ -55,9 +55,10 @@ def test_the_live_page_s_python_runs_and_its_configuration_is_read(tmp_path: Pat
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.splitlines() == ["0 orders p b'buy 7'", "1 alerts p b'look'"]
-    (configuration,) = blocks("docs/live.md", "toml")
-    (tmp_path / "cluster.toml").write_text(configuration)
-    assert list(read_cluster(tmp_path / "cluster.toml").groups) == ["transactions", "tables"]
+    configuration, security = blocks("docs/live.md", "toml")
+    (tmp_path / "cluster.toml").write_text(configuration + security)
+    read = read_cluster(tmp_path / "cluster.toml")
+    assert list(read.groups) == ["transactions", "tables"] and read.security.certs == "certs"
 
 
 def test_errata_that_are_cited_are_listed() -> None:

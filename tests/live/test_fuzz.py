@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fuzz import fuzz_frames, fuzz_history
+from tests.live.test_site import GROUPS, cluster
+from tests.support.fuzz import fuzz_clients, fuzz_frames, fuzz_history
 
 
 @pytest.mark.slow
@@ -14,6 +15,14 @@ def test_mutated_frames_close_the_link_or_are_taken(tmp_path: Path) -> None:
 
     assert done["refused"] > 5_000
     assert done["delivered"] > 0
+
+
+@pytest.mark.slow
+def test_mutated_frames_of_clients_are_refused_or_taken(tmp_path: Path) -> None:
+    config = cluster(tmp_path, GROUPS)
+    done = asyncio.run(fuzz_clients(config, 20_000))
+
+    assert done["refused"] > 2_000
 
 
 @pytest.mark.slow

@@ -232,19 +232,23 @@ def test_a_large_frame_waits_until_there_is_room_for_all_of_it(tmp_path: Path, m
     async def work() -> None:
         config = cluster(tmp_path, ALONE)
         address = config.clients["p"]
-        async with alone(config) as site, Raw(address) as slow, Raw(address) as second, Raw(address) as third:
-            for raw in (slow, second, third):
+        async with alone(config) as site, Raw(address) as slow, Raw(address) as gone, Raw(address) as second:
+            third = await Raw(address).__aenter__()
+            for raw in (slow, gone, second, third):
                 await raw.login()
                 raw.writer.write(head + payload[:100_000])
                 await until(lambda: len([s for s in site.port.sessions if s._large_since]) > 0)
-            await until(lambda: sum("large" in one._holds for one in site.port.sessions) == 2)
+            await until(lambda: sum("large" in one._holds for one in site.port.sessions) == 3)
             assert site.port.large.used == len(payload)
+            gone.writer.transport.abort()
+            await until(lambda: len(site.port.sessions) == 3)
             slow.writer.transport.abort()  # whoever stops half way gives its room to the next
             for raw in (second, third):
                 raw.writer.write(payload[100_000:])
             for raw in (second, third):
                 assert (await raw.hear())[1].id == 7
             await until(lambda: site.port.large.used == 0)
+            await third.__aexit__()
 
     run(work())
 

@@ -13,6 +13,7 @@ from ordercast.history.disk import DiskHistory
 from ordercast.history.store import Checkpoint
 from ordercast.live.config import Cluster
 from ordercast.live.links import Link
+from ordercast.live.session import Session
 from ordercast.live.site import Site
 from ordercast.names import ClassId
 from ordercast.protocols.propagation.messages import Place, Propagate
@@ -105,6 +106,15 @@ class _NoSocket:
     def writelines(self, data: Any) -> None:
         """Nowhere."""
 
+    def pause_reading(self) -> None:
+        """Nothing is read."""
+
+    resume_reading = pause_reading
+
+    def get_write_buffer_size(self) -> int:
+        """Nothing waits."""
+        return 0
+
     def set_write_buffer_limits(self, high: int) -> None:
         """No limits."""
 
@@ -155,6 +165,51 @@ async def fuzz_frames(folder: Path, count: int, seed: int = 0) -> dict[str, int]
             done["delivered"] += 1
         if site._ticking is not None:
             site._ticking.cancel()
+    return done
+
+
+def said_by_clients() -> list[Said]:
+    """Return what a client may say once it has logged in."""
+    said: list[tuple[int, Any]] = [
+        (Tag.LOGIN, clients.Login(clients.VERSION, "secret")),
+        (Tag.JOIN, clients.Join(1, ["a"], None)),
+        (Tag.JOIN, clients.Join(2, None, -1, "drop", "name")),
+        (Tag.LEAVE, clients.Leave(3)),
+        (Tag.TAKEN, clients.Taken(100)),
+        (Tag.POST, clients.Post(4, ("a",), "none", [b"x", b"y"])),
+        (Tag.POST, clients.Post(5, ("a", "b"), "safe", [b""])),
+        (Tag.ASK, clients.Ask(6, "status")),
+        (Tag.ASK, clients.Ask(7, "explain", "q:1")),
+    ]
+    return [(tag, 0, 0, clients.encode(value)) for tag, value in said]
+
+
+async def fuzz_clients(config: Cluster, count: int, seed: int = 0) -> dict[str, int]:
+    """Let clients say mutated frames to the port of a running site; it closes them, or answers, and goes on."""
+    chance, faults = random.Random(seed), list[dict[str, Any]]()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: faults.append(context))
+    done = {"frames": 0, "refused": 0}
+    said = said_by_clients()
+    async with Site(config, "q") as site:
+        assert site.port is not None
+        while done["frames"] < count:
+            session = Session(site.port)
+            socket = _NoSocket()
+            session.connection_made(cast(asyncio.BaseTransport, socket))
+            if chance.random() < 0.9:
+                session.data_received(b"".join(frame(*said[0])))
+            for _ in range(chance.randint(1, 6)):
+                session.data_received(mutated(chance, chance.choice(said)))
+                done["frames"] += 1
+            if chance.random() < 0.2:
+                await asyncio.sleep(0)
+            done["refused"] += socket.closing
+            session.connection_lost(None)
+        await asyncio.sleep(0)
+        assert not site.port.sessions and site.port.large.used == 0 and site.port._granted == 0
+        assert not site.readers and site.failed is None
+    assert faults == []
     return done
 
 

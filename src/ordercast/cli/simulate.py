@@ -149,9 +149,8 @@ def _write(out: Path, verdict: Any) -> None:
     for d in outcome.deliveries:
         e = d.envelope
         name = groups.orders[groups.order_of(e.groups)][0]
-        rows.append(
-            DeliveredRow(d.site, e.msg_id, e.groups, e.source, e.number, e.class_id.epoch, d.time, name, d.stamp, e.body)
-        )
+        of_message = (e.msg_id, e.groups, e.source, e.number, e.class_id.epoch)
+        rows.append(DeliveredRow(d.site, *of_message, d.time, name, d.stamp, e.body))
     write_run(out, groups.members, sends, rows)
 
 

@@ -10,6 +10,7 @@ class WallClock:
         self._last = 0.0
 
     def __call__(self) -> float:
+        """Return the time, in seconds."""
         now = time.time()
         self._last = max(self._last, now)
         return self._last
