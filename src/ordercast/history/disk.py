@@ -343,8 +343,8 @@ class DiskHistory:
         (free,) = self.execute("PRAGMA freelist_count").fetchone()
         (page,) = self.execute("PRAGMA page_size").fetchone()
         pages = min(GIVE_BACK_PAGES, free - 2 * self._written // page)
-        if pages > 0:
-            self.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
+        if pages > 0 and self._db is not None:
+            self._db.executescript(f"PRAGMA incremental_vacuum({pages})")  # `execute` stops after the first page
 
     def _acknowledge(self) -> None:
         assert self._mark is not None
