@@ -77,14 +77,14 @@ def test_what_is_carried_for_others_is_forgotten(tmp_path: Path) -> None:
 def test_the_work_does_not_grow_with_what_is_kept(tmp_path: Path) -> None:
     """Bounded work per call: a checkpoint looks at what came since the last one."""
     history = opened(tmp_path)
-    assert history._db is not None
+    assert history.database._connection is not None
     work = []
     for done in range(100, 2001, 100):
         deliver(history, 100, b"x")
         statements: list[str] = []
-        history._db.set_trace_callback(statements.append)
+        history.database._connection.set_trace_callback(statements.append)
         history.keep(Checkpoint(done, done, b"state"), 0)
-        history._db.set_trace_callback(None)
+        history.database._connection.set_trace_callback(None)
         work.append(len(statements))
     history.close()
 
