@@ -1,16 +1,12 @@
-"""Mutated bytes: frames at a site's door, and damaged history files. Nothing may crash, hang or be believed."""
+"""Mutated bytes: frames at a site's door. Nothing may crash, hang or be believed."""
 
 import asyncio
 import random
-import shutil
 from pathlib import Path
 from typing import Any, cast
 
 from ordercast.core.edges import Ack, Carry, Null, Resend
 from ordercast.core.events import Envelope, Message
-from ordercast.errors import HistoryError
-from ordercast.history.disk import DiskHistory
-from ordercast.history.store import Checkpoint
 from ordercast.live.config import Cluster
 from ordercast.live.links import Link
 from ordercast.live.session import Session
@@ -181,7 +177,7 @@ def said_by_clients() -> list[Said]:
         (Tag.ASK, clients.Ask(6, "status")),
         (Tag.ASK, clients.Ask(7, "explain", "q:1")),
     ]
-    return [(tag, 0, 0, clients.encode(value)) for tag, value in said]
+    return [(tag, 0, 0, clients.encode(value), NO_CLASS) for tag, value in said]
 
 
 async def fuzz_clients(config: Cluster, count: int, seed: int = 0) -> dict[str, int]:
@@ -211,58 +207,3 @@ async def fuzz_clients(config: Cluster, count: int, seed: int = 0) -> dict[str, 
         assert not site.readers and site.failed is None
     assert faults == []
     return done
-
-
-def fuzz_history(folder: Path, count: int, seed: int = 0) -> dict[str, int]:
-    """Damage histories; each must be refused by name, or read exactly as it was written."""
-    chance = random.Random(seed)
-    original = folder / "original"
-    history = DiskHistory(original)
-    written = [chance.randbytes(chance.choice([20, 200, 3000])) for _ in range(40)]
-    history.keep(Checkpoint(0, 0, b"state 0"), from_delivered=0)
-    for begin in range(0, 30, 5):
-        history.append(written[begin : begin + 5])
-    live = folder / "live"  # as kill -9 leaves it: with the write-ahead log
-    shutil.copytree(original, live)
-    history.append(written[30:])
-    history.close()
-    done = {"files": 0, "refused": 0, "unharmed": 0}
-    sources = [(original, written), (live, written[:30])]
-    for number in range(count):
-        source, expected = sources[number % 2]
-        damaged = folder / "damaged"
-        shutil.copytree(source, damaged, dirs_exist_ok=True)
-        files = [
-            path for path in sorted(damaged.iterdir()) if path.name.startswith("history.db") and path.stat().st_size
-        ]
-        victim = chance.choice([path for path in files if not path.name.endswith("-shm")])
-        victim.write_bytes(_damage(chance, victim.read_bytes()))
-        done["files"] += 1
-        try:
-            opened = DiskHistory(damaged)
-            try:
-                assert opened.checkpoint() == Checkpoint(0, 0, b"state 0")
-                assert list(opened.records(0)) == expected, f"file {number} of seed {seed} was believed"
-                done["unharmed"] += 1
-            finally:
-                opened.close()
-        except HistoryError:
-            done["refused"] += 1
-        shutil.rmtree(damaged)
-    return done
-
-
-def _damage(chance: random.Random, data: bytes) -> bytes:
-    changed = bytearray(data)
-    kind = chance.randrange(4)
-    if kind == 0:
-        return bytes(changed[: chance.randrange(len(changed))])  # a truncated tail
-    for _ in range(chance.choice([1, 1, 8])):
-        at = chance.randrange(len(changed))
-        if kind == 1:
-            changed[at] ^= 1 << chance.randrange(8)
-        elif kind == 2:
-            changed[at : at + 512] = chance.randbytes(len(changed[at : at + 512]))  # a torn sector
-        else:
-            changed[at : at + 512] = bytes(len(changed[at : at + 512]))
-    return bytes(changed)
