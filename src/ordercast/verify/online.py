@@ -138,15 +138,6 @@ class Watch:
                 before = _row(site, (source, at.fifo[stream]), message)
                 self._break(findings.not_as_sent(before, _row(site, key, message), *stream))
             at.fifo[stream] = number
-        self._stamp(site, at, key, message, class_id, stamp)
-        if self.causal:
-            self._hear(site, at, key, message)
-        at.log.append(key)
-        if len(at.log) == 1:
-            self._stands_first(message, key)
-
-    def _stamp(self, site: SiteId, at: _Site, key: Key, message: _Open, class_id: Hashable, stamp: bytes) -> None:
-        """A message has one stamp, and it is larger than the last one of its class here."""
         if message.stamp is None:
             message.stamp, message.stamped_at = stamp, site
             if key in self._not_placed:
@@ -157,6 +148,11 @@ class Watch:
         if last is not None and last[0] >= stamp:
             self._break(findings.not_larger(_row(site, last[1], message), _row(site, key, message)))
         at.stamps[class_id] = (stamp, key)
+        if self.causal:
+            self._hear(site, at, key, message)
+        at.log.append(key)
+        if len(at.log) == 1:
+            self._stands_first(message, key)
 
     def _stray(self, site: SiteId, key: Key, message: _Open | None) -> None:
         """Say what is wrong with a delivery that nobody waits for here."""
