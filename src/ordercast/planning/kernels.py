@@ -195,7 +195,7 @@ def class_nodes(
 
 @kernel
 def greedy_order(group_ptr: Longs, member_node: Ints, node_ptr: Longs, node_groups: Ints) -> tuple[Ints, Ints]:
-    """Pick, again and again, the node in most unmarked groups (ties: the first name); mark its groups (GS88 App. I).
+    """Pick greedily (GS88 App. I): next is the node in most unmarked groups (ties: the first name), which marks them.
 
     Returns the picks in order and the pick that marked each group. One bucket per count, emptied from the top: counts
     only fall, so a bucket that is being read gets no new nodes, and a node whose count fell meanwhile moves down once
