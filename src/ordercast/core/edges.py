@@ -24,7 +24,7 @@ import msgspec
 
 from ordercast.core.effects import Append, Effect, Held, Refuse, Send
 from ordercast.core.events import Control, Event, LinkDown, LinkUp, Message, Multicast, PeerReset, Received
-from ordercast.core.resume import Counts, Resume, began_anew, check_resume, who_lost
+from ordercast.core.resume import LOST, Counts, Resume, began_anew, check_resume, who_lost
 from ordercast.errors import PeerError
 from ordercast.names import ClassId, SiteId
 
@@ -199,7 +199,7 @@ class Edges:
             return []  # what is under way may be lost; it is kept until it is acknowledged
         if isinstance(event, PeerReset):
             met = any(peer == event.peer for peer, _ in (*self._out, *self._in))
-            return [Refuse(event.peer, began_anew(self.me, event.peer, event.incarnation))] if met else []
+            return [Refuse(event.peer, began_anew(self.me, event.peer, event.incarnation), LOST)] if met else []
         assert not isinstance(event, Received | Multicast)
         return self.tick(event.now)
 
@@ -344,7 +344,7 @@ class Edges:
                 check_resume(sender, message)
                 reason = who_lost(self.me, sender, message, self._counts((sender, stream)))
                 if reason is not None:
-                    effects.append(Refuse(sender, reason))
+                    effects.append(Refuse(sender, reason, LOST))
                 elif sent:
                     self._told_last(sender, stream, sent, effects)
             case _:

@@ -70,6 +70,8 @@ class Refuse(msgspec.Struct, frozen=True, gc=False):
 
     peer: SiteId
     reason: str
+    code: str = "refused"
+    """For programs: `lost-history`, or anything else."""
 
     def __str__(self) -> str:
         return f"refuse {self.peer}: {self.reason}"

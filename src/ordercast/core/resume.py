@@ -16,6 +16,10 @@ from ordercast.errors import PeerError
 from ordercast.names import SiteId
 
 
+LOST = "lost-history"
+"""The code of a refusal because of what stands in this file."""
+
+
 class Resume(Control, frozen=True, gc=False, tag=13):
     """What I have sent you on a stream, what of it you have acknowledged, and what I have received from you on it."""
 

@@ -32,6 +32,7 @@ from ordercast.node import status
 from ordercast.node.node import Node
 from ordercast.node.readers import Reader
 from ordercast.wire.codec import Encoder
+from ordercast.wire.tags import Code
 
 log = logging.getLogger("ordercast")
 UNWRITTEN_AT_MOST = 10_000_000  # messages a site has sent and not exported when it is killed, generously
@@ -230,7 +231,7 @@ class Site:
     def _hang_up(self, output: io.Hangup) -> None:
         link = self.links.up.get(output.peer)
         if link is not None:
-            link.refuse(output.reason) if output.reason else link.close()
+            link.refuse(output.reason, Code(output.code)) if output.reason else link.close()
 
     # What applications call.
 

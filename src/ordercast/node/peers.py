@@ -13,13 +13,13 @@ the epoch.
 
 import msgspec
 
+from ordercast.core.resume import LOST
 from ordercast.names import SiteId
 from ordercast.node.settings import Settings
 from ordercast.protocols.registry import Deployment
 from ordercast.wire.peers import VERSION, Hello
 
 CLOCKS_DIFFER_MS = 24 * 3600 * 1000  # at most
-LOST = "lost-history"
 
 
 class Life(msgspec.Struct, frozen=True, gc=False):

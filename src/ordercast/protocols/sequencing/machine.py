@@ -34,7 +34,7 @@ from ordercast.core.configuration import NUMBER_AT_MOST, OrderClass
 from ordercast.core.contexts import Numbers, Past
 from ordercast.core.effects import Append, Deliver, Effect, Held, Refuse, Send
 from ordercast.core.events import Envelope, Event, LinkDown, LinkUp, Message, Multicast, PeerReset, Received, Tick
-from ordercast.core.resume import Counts, Resume, began_anew, check_resume, who_lost
+from ordercast.core.resume import LOST, Counts, Resume, began_anew, check_resume, who_lost
 from ordercast.core.source import Source
 from ordercast.errors import PeerError
 from ordercast.names import GroupId, SiteId
@@ -124,7 +124,7 @@ class Sequencing:
                 pass  # requests are repeated, and what is missing is fetched, at ticks
             case PeerReset(peer, incarnation):
                 if any(counts.sent or counts.received for counts in self._streams(peer).values()):
-                    effects.append(Refuse(peer, began_anew(self.me, peer, incarnation)))
+                    effects.append(Refuse(peer, began_anew(self.me, peer, incarnation), LOST))
         return effects
 
     def _to(self, site: SiteId, message: Message, effects: list[Effect]) -> None:
@@ -222,7 +222,7 @@ class Sequencing:
                 counts = counts._replace(acked=before.acked, received_before=before.received)
                 reason = who_lost(self.me, sender, message, counts)
                 if reason is not None:
-                    effects.append(Refuse(sender, reason))
+                    effects.append(Refuse(sender, reason, LOST))
 
     # The sender.
 
