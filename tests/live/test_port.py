@@ -18,8 +18,8 @@ from ordercast.live.tls import make_certs
 from ordercast.wire import clients as wire
 from ordercast.wire.frames import FRAME_AT_MOST, frame
 from ordercast.wire.tags import Code, Tag
-from tests.live.raw import Raw
 from tests.live.test_site import Running, cluster, run
+from tests.support.raw import Raw
 
 pytestmark = pytest.mark.slow
 ALONE = {"a": ["p"]}
