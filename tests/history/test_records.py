@@ -5,19 +5,24 @@ import random
 import pytest
 
 from ordercast.core.edges import Ack, Carry
-from ordercast.core.events import Envelope, Event, Multicast, Received, Tick
+from ordercast.core.events import Envelope, Event, LinkDown, LinkUp, Multicast, PeerReset, Received, Tick
 from ordercast.errors import HistoryError
 from ordercast.history.records import Met, Stored, decode, encode, encode_event, envelope_of
-from ordercast.protocols.propagation import Propagate
+from ordercast.names import ClassId
+from ordercast.protocols.propagation.messages import Propagate
 from ordercast.wire.codec import Encoder
 
-ENVELOPE = Envelope(0, 1, ("g", "h"), "q", 7, 3, b"body")
+CLASS = ClassId(3, 1)
+ENVELOPE = Envelope(CLASS, ("g", "h"), "q", 7, 3, b"body")
 EVENTS: list[Event] = [
     Multicast(("g",), b"body", True),
     Multicast(("g", "h"), b""),
-    Received("q", Carry(1, 2, Propagate(ENVELOPE))),
-    Received("q", Ack(0, 5)),
+    Received("q", Carry(1, 2, Propagate(ENVELOPE)), CLASS),
+    Received("q", Ack(0, 5), CLASS),
     Tick(1.5),
+    LinkUp("q"),
+    LinkDown("q"),
+    PeerReset("q", 8),
 ]
 MET = Met("q", 1_700_000_000_000, 12)
 
@@ -34,7 +39,7 @@ def test_a_meeting_comes_back_as_it_was() -> None:
 def test_the_envelope_of_a_record() -> None:
     found: list[Envelope | None] = [envelope_of(stored) for stored in [*EVENTS, MET]]
 
-    assert found == [None, None, ENVELOPE, None, None, None]
+    assert found == [None, None, ENVELOPE, *[None] * 6]
 
 
 def test_damaged_records_are_refused() -> None:

@@ -11,18 +11,9 @@ from ordercast.errors import LocalError
 from ordercast.live.site import Site
 from ordercast.protocols.registry import MACHINES
 from ordercast.verify.rings import tangled
-from tests.live.test_site import Running, cluster, quiet, run
+from tests.live.test_site import Running, cluster, linked, quiet, run
 
 GROUPS = {"a": ["p", "q"], "b": ["q", "r"], "c": ["p", "r"], "d": ["p", "q", "r"]}
-
-
-async def linked(sites: dict[str, Site]) -> None:
-    """Wait until all sites are in one epoch and have all their links."""
-    while (
-        len({site.deployment.groups.epoch for site in sites.values()}) > 1
-        or any(len(site.links) < len(sites) - 1 for site in sites.values())
-    ):  # fmt: skip
-        await asyncio.sleep(0.01)
 
 
 @pytest.mark.slow
@@ -47,8 +38,10 @@ def test_an_export_needs_no_durable_site(tmp_path: Path, protocol: str) -> None:
 def test_an_effect_that_no_site_knows_is_an_error(tmp_path: Path) -> None:
     async def work() -> None:
         async with Running(cluster(tmp_path)) as sites:
-            with pytest.raises(TypeError, match="no site knows how to do int"):
-                sites["p"].do([7])  # type: ignore[list-item]
+            with pytest.raises(KeyError):
+                sites["p"].node.pipeline.put([7])
+            with pytest.raises(KeyError):
+                sites["p"].carry([7])  # type: ignore[list-item]
 
     run(work())
 

@@ -1,8 +1,7 @@
 """Checkpoints: how often a site keeps its state, and that a site goes on from one as if nothing had happened."""
 
 import asyncio
-import io
-import pickle
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,15 @@ from ordercast.client.client import connect
 from ordercast.errors import LocalError
 from ordercast.history.disk import DiskHistory
 from ordercast.history.store import Checkpoint
-from ordercast.live.config import Cluster, Limits
+from ordercast.live.config import Cluster
 from ordercast.live.site import Site
+from ordercast.node.recovery import decode
+from ordercast.node.settings import Limits
 from tests.live.test_site import cluster, run
 
 
 def checkpoint_at(config: Cluster) -> int:
-    history = DiskHistory(config.data_folder / "p")
+    history = DiskHistory.open(config.data_folder / "p", config.name, "p", 1)
     try:
         checkpoint = history.checkpoint()
         assert checkpoint is not None
@@ -72,7 +73,7 @@ def test_a_position_that_is_forgotten_is_refused_and_the_client_goes_on(tmp_path
         async with Site(config, "p") as site, connect(config.clients["p"]) as client:
             for _ in range(9):
                 await client.multicast("g", b"x", ack="safe")
-            while site.history.checkpoint(3) is not None:  # it forgets a moment after the receipt
+            while site.node.history.first_position < 3:  # it forgets a moment after the receipt
                 await asyncio.sleep(0.01)
             with pytest.raises(LocalError, match="position 1 is not kept here any more"):
                 await client.join(after=0)
@@ -93,25 +94,23 @@ def test_a_checkpoint_knows_only_what_is_written(tmp_path: Path) -> None:
 
     async def live() -> None:
         async with Site(config, "p") as site:
-            kept = site.history.keep
+            kept = site.node.history.keep
             checked = 0
 
-            def keep(checkpoint: Checkpoint, *, from_delivered: int) -> None:
+            def keep(checkpoint: Checkpoint, from_delivered: int, needed: Collection[int] = ()) -> None:
                 nonlocal checked
-                data = io.BytesIO(checkpoint.state)
-                sent = site.deployment.decode(pickle.load(data)["machine"]).sent
-                under_way = [number for number, *_ in pickle.load(data)[2]]
-                assert max(under_way, default=0) <= sent
+                state = decode(checkpoint.state)
+                under_way = [unfinished.number for unfinished in state.unfinished]
+                assert max(under_way, default=0) <= site.deployment.decode(state.machines).sent
                 checked += bool(under_way)
-                kept(checkpoint, from_delivered=from_delivered)
+                kept(checkpoint, from_delivered, needed)
 
-            site.history.keep = keep  # type: ignore[method-assign]
+            site.node.history.keep = keep  # type: ignore[method-assign]
             for index in range(400):
                 await site.multicast("g", b"%d" % index)
                 await asyncio.sleep(0)
-            while site.history.count < site.machine.sent:
-                assert site.failed is None, site.failed
-                await asyncio.sleep(0.01)
+            await site.committed()
+            assert site.failed is None, site.failed
             assert checked
 
     run(live())

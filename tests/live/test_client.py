@@ -12,9 +12,10 @@ from ordercast.client import connection as module
 from ordercast.client import sync
 from ordercast.client.client import Client, connect
 from ordercast.errors import LocalError, LostError, UnreachableError
-from ordercast.live.config import Limits, Security
+from ordercast.live.config import Security
 from ordercast.live.session import Session
 from ordercast.live.site import Site
+from ordercast.node.settings import Limits
 from tests.live.test_site import Running, cluster, ports, quiet, run
 
 

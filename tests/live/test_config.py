@@ -13,11 +13,12 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from ordercast.errors import HistoryError, InputError, LocalError, OrdercastError
-from ordercast.live.config import Cluster, Limits, Security, deploy, read_cluster
+from ordercast.live.config import Cluster, Security, deploy, read_cluster
 from ordercast.live.site import Site
 from ordercast.live.tls import context, make_certs
 from ordercast.live.tokens import read_tokens
 from ordercast.names import Planner
+from ordercast.node.settings import Limits
 from tests.live.test_site import GROUPS, Running, cluster, ports, run
 
 GOOD: dict[str, Any] = {"sites": {"p": "localhost:1", "q": "localhost:2"}, "groups": {"g": ["p", "q"]}}

@@ -8,8 +8,8 @@ import pytest
 
 from ordercast.audit.local import LocalSource
 from ordercast.audit.verdict import Verdict, audit
-from ordercast.live import site
-from ordercast.live.config import Limits
+from ordercast.live import export
+from ordercast.node.settings import Limits
 from tests.live.test_site import Running, cluster, quiet, run
 
 
@@ -37,7 +37,7 @@ def test_a_clean_run_is_not_accused_after_checkpoints_and_a_restart(tmp_path: Pa
 @pytest.mark.slow
 def test_a_run_under_traffic_is_not_accused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sites write their parts at different times: at every moment what is there is judged, and nothing is broken."""
-    monkeypatch.setattr(site, "SECONDS", 1000.0)
+    monkeypatch.setattr(export, "SECONDS", 1000.0)
     verdicts: list[Verdict] = []
 
     async def work() -> None:
@@ -48,7 +48,7 @@ def test_a_run_under_traffic_is_not_accused(tmp_path: Path, monkeypatch: pytest.
                 before = sites[name].delivered
                 while sites[name].delivered < before + 20:
                     await asyncio.sleep(0.01)
-                await sites[name]._write_part()
+                await sites[name].exporter.write()
                 source = LocalSource(str(tmp_path / "run"))
                 verdicts.append(await asyncio.to_thread(audit, source, "acyclic", running=True))
             sending.cancel()

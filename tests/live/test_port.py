@@ -11,10 +11,11 @@ import pytest
 from ordercast.client.client import connect
 from ordercast.errors import DroppedError, InputError, LocalError, LostError, UnreachableError
 from ordercast.live import port, session
-from ordercast.live.config import Cluster, Limits, Security
+from ordercast.live.config import Cluster, Security
 from ordercast.live.session import Session
 from ordercast.live.site import Site
 from ordercast.live.tls import make_certs
+from ordercast.node.settings import Limits
 from ordercast.wire import clients as wire
 from ordercast.wire.frames import FRAME_AT_MOST, frame
 from ordercast.wire.tags import Code, Tag

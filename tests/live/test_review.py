@@ -9,10 +9,11 @@ from ordercast.client.client import connect
 from ordercast.core.edges import Carry
 from ordercast.core.events import Envelope
 from ordercast.errors import HistoryError, LocalError, OrdercastError, PeerError
-from ordercast.live.config import Limits
+from ordercast.history.store import Position
 from ordercast.live.site import Site
+from ordercast.node.settings import Limits
 from ordercast.protocols.propagation.messages import Propagate
-from tests.live.test_site import Running, cluster, quiet, run
+from tests.live.test_site import Running, cluster, linked, quiet, run
 
 
 @pytest.mark.slow
@@ -23,19 +24,20 @@ def test_a_failed_commit_is_the_last_thing_a_site_does(tmp_path: Path) -> None:
         config = cluster(tmp_path, durable=True)
         async with Running(config) as sites:
             await sites["p"].multicast("a", b"A", ack="safe")
-            append = sites["p"].history.append
+            history = sites["p"].node.history
+            append = history.append
 
-            def full(records: list[bytes]) -> None:
-                sites["p"].history.append = append  # type: ignore[method-assign]
+            def full(records: list[bytes], positions: list[Position]) -> None:
+                history.append = append  # type: ignore[method-assign]
                 raise HistoryError("history.db: database or disk is full")
 
-            sites["p"].history.append = full  # type: ignore[method-assign]
+            history.append = full  # type: ignore[method-assign]
             with pytest.raises(HistoryError, match="disk is full"):
                 await sites["p"].multicast("a", b"B", ack="safe")
             with pytest.raises(HistoryError, match="disk is full"):
                 await sites["p"].multicast("a", b"C")
             await asyncio.sleep(0.3)
-            assert not sites["p"].links and sites["p"].status()["failed"]
+            assert not sites["p"].links.up and sites["p"].status()["failed"]
             await sites["p"].stop()
             sites["p"] = Site(config, "p")
             await sites["p"].start()
@@ -73,10 +75,10 @@ def test_an_envelope_without_messages_is_refused_before_it_is_written(tmp_path: 
             for body in (b"", b"\0" * 8 + b"\xff\xff\xff\xff\x91\xc4\x01x", b"\0" * 12 + b"\x90"):
                 envelope = Envelope(class_id, ("a",), peer, 1, 1, body)
                 with pytest.raises(PeerError):
-                    site.receive(peer, [(Carry(0, 1, Propagate(envelope)), class_id)])
-            before = site.history.count
+                    site.node.intake.checker.check(peer, class_id, Carry(0, 1, Propagate(envelope)))
+            before = site.node.history.count
             await sites[peer].multicast("a", b"honest", ack="safe")
-            assert site.history.count > before
+            assert site.node.history.count > before
 
     run(work())
 
@@ -100,8 +102,7 @@ def test_a_site_that_is_not_durable_comes_back_with_nothing(tmp_path: Path) -> N
                 await asyncio.sleep(0.1)
                 sites[victim] = Site(config, victim)
                 await sites[victim].start()
-                while any(len(site.links) < 2 for site in sites.values()):
-                    await asyncio.sleep(0.01)
+                await linked(sites)
                 await asyncio.wait([waiting], timeout=5)
                 assert waiting.done()
                 waiting.exception()
@@ -177,7 +178,7 @@ def test_a_peer_that_never_greets_is_given_up(tmp_path: Path, monkeypatch: pytes
             assert await asyncio.wait_for(reader.read(), 5) == b""
             writer.close()
             await asyncio.sleep(0.1)
-            assert not site._all_links
+            assert not site.links._all
 
     run(work())
 

@@ -11,9 +11,11 @@ import uvloop
 
 from ordercast.client.client import connect
 from ordercast.errors import HistoryError, InputError, LocalError, UnreachableError
-from ordercast.live.config import Cluster, Limits, Security, deploy, read_cluster
+from ordercast.live.config import Cluster, Security, deploy, read_cluster
 from ordercast.live.site import Site
 from ordercast.live.tls import make_certs
+from ordercast.node.inputs import DiskFailed
+from ordercast.node.settings import Limits
 from ordercast.protocols.registry import MACHINES
 from ordercast.verify.rings import tangled
 
@@ -57,8 +59,7 @@ class Running:
         for name in self.config.sites:
             self.sites[name] = Site(self.config, name)
             await self.sites[name].start()
-        while any(len(site.links) < len(self.sites) - 1 for site in self.sites.values()):
-            await asyncio.sleep(0.01)
+        await linked(self.sites)
         return self.sites
 
     async def __aexit__(self, *_: object) -> None:
@@ -66,10 +67,19 @@ class Running:
             await site.stop()
 
 
+async def linked(sites: dict[str, Site]) -> None:
+    """Wait until all sites are in one epoch and have the links they need."""
+    while (
+        len({site.node.peers.epoch for site in sites.values()}) > 1
+        or not all(all(site.status()["peers"].values()) for site in sites.values())
+    ):  # fmt: skip
+        await asyncio.sleep(0.01)
+
+
 async def quiet(sites: dict[str, Site]) -> None:
     """Wait until nothing is under way; nothing may be left held."""
     for _ in range(3):
-        while any(site.outbox.sent or not site.machine.idle for site in sites.values()):
+        while any(site.node.outbox.unsafe or not site.node.machines.idle for site in sites.values()):
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.02)
     assert [held for site in sites.values() for held in site.status()["held"]] == []
@@ -256,8 +266,10 @@ def test_sites_that_differ_refuse_each_other(tmp_path: Path) -> None:
         other = Cluster(**{**{f: getattr(config, f) for f in Cluster.__struct_fields__}, "protocol": "two-phase"})
         async with Site(config, "p") as one, Site(other, "q") as two:
             await asyncio.sleep(0.3)
-            assert not one.links and not two.links
-            assert "protocol, plan or groups differ" in str(two.epochs.why_not(one.epochs.hello("q"), None))
+            assert not one.links.up and not two.links.up
+            refusal = two.node.peers.why_not(one.node.peers.hello("q", 0), None, two.clock())
+            assert refusal is not None and "protocol, plan or groups differ" in refusal.reason
+            assert "protocol, plan or groups differ" in one.status()["refused"]["q"]
 
     run(work())
 
@@ -279,7 +291,7 @@ def test_bad_bytes_close_that_link_only(tmp_path: Path) -> None:
                 await reader.read(1000)
                 writer.close()
             receipt = await sites["p"].multicast("a", b"unhurt", ack="safe")
-            assert receipt is not None and len(sites["q"].links) == 2
+            assert receipt is not None and all(sites["q"].status()["peers"].values())
 
     run(work())
 
@@ -380,7 +392,7 @@ def test_metrics_health_and_readiness(tmp_path: Path) -> None:
             assert "ordercast_sent_total 1.0" in figures
             assert "ordercast_links 2.0" in figures
             assert "404" in await fetch(at, "/other")
-            sites["p"]._fail(HistoryError("the disk is full"))
+            sites["p"].feed(DiskFailed(HistoryError("the disk is full")))
             assert "503" in await fetch(at, "/readyz") and "the disk is full" in await fetch(at, "/readyz")
 
     run(work())
@@ -464,13 +476,12 @@ def test_what_a_source_has_under_way_is_bounded_without_receipts_too(
     tmp_path: Path, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One member is away: every source stops at the bound; it is back: everything is delivered, nothing is left."""
-    from ordercast.live import outbox as module
-
-    monkeypatch.setattr(module, "UNDER_WAY_AT_MOST", 50)
     monkeypatch.setattr("ordercast.protocols.sequencing.sequencer.HISTORY_AT_MOST", 100)
 
     async def work() -> None:
-        config = cluster(tmp_path, protocol=protocol, durable=True, limits=Limits(envelope_messages=1))
+        config = cluster(
+            tmp_path, protocol=protocol, durable=True, limits=Limits(envelope_messages=1, window_envelopes=50)
+        )
         async with Running(config) as sites:
             got: list[bytes] = []
             reading = asyncio.create_task(read(sites["q"], got))
@@ -479,7 +490,7 @@ def test_what_a_source_has_under_way_is_bounded_without_receipts_too(
             await asyncio.sleep(2.0)
             assert not all(task.done() for task in sending)
             for site in sites.values():
-                assert site.outbox.messages <= 400
+                assert site.node.outbox.messages <= 400
             async with Site(config, "r") as r:
                 await asyncio.gather(*sending)
                 await quiet({**sites, "r": r})

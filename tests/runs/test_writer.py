@@ -34,9 +34,11 @@ def sends(out: RunWriter, first: int, bodies: list[bytes]) -> None:
     out.sent(first, len(bodies), ("a",), 0, batch.pack(first, bodies))
 
 
-def delivers(out: RunWriter, position: int, first: int, bodies: list[bytes], stamp: bytes, name: str = "a") -> None:
+def delivers(
+    out: RunWriter, position: int, first: int, bodies: list[bytes], stamp: bytes, before: bytes | None = None
+) -> None:
     body = batch.pack(first, bodies)
-    out.delivered(position, first, len(bodies), (name,), "p", 1, name, stamp, body)
+    out.delivered(position, first, len(bodies), ("a",), "p", 1, "a", stamp, before, body)
 
 
 def hashed(body: bytes) -> int:
@@ -47,7 +49,7 @@ def test_a_batch_becomes_rows(tmp_path: Path) -> None:
     out = new_writer(tmp_path, "p")
     sends(out, 1, [b"x", b"y"])
     delivers(out, 0, 1, [b"x", b"y"], b"\1")
-    delivers(out, 2, 3, [b"z"], b"\2")
+    delivers(out, 2, 3, [b"z"], b"\2", b"\1\0\0\0\1")
     write(out)
 
     assert list(pq.read_schema(next((tmp_path / "deliveries").iterdir())).names) == list(schema.WRITTEN["deliveries"])
@@ -81,18 +83,6 @@ def test_a_restart_goes_on_where_the_last_part_ended(tmp_path: Path) -> None:
     assert [(row["position"], row["prev_stamp"]) for row in rows(tmp_path, "deliveries")] == [
         (0, None), (1, b"\1\0\0\0\0"), (2, b"\1\0\0\0\1"),
     ]  # fmt: skip
-
-
-def test_a_checkpoint_keeps_the_last_stamps(tmp_path: Path) -> None:
-    out = new_writer(tmp_path, "q")
-    delivers(out, 0, 1, [b"x"], b"\1")
-    write(out)
-    again = new_writer(tmp_path, "q")
-    again.last = out.last
-    delivers(again, 1, 2, [b"y"], b"\2")
-    write(again)
-
-    assert rows(tmp_path, "deliveries")[1]["prev_stamp"] == rows(tmp_path, "deliveries")[0]["stamp"]
 
 
 def test_names_of_sites_do_not_mix(tmp_path: Path) -> None:

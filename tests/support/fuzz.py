@@ -5,12 +5,15 @@ import random
 from pathlib import Path
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from ordercast.core.edges import Ack, Carry, Null, Resend
 from ordercast.core.events import Envelope, Message
 from ordercast.live.config import Cluster
 from ordercast.live.links import Link
 from ordercast.live.session import Session
 from ordercast.live.site import Site
+from ordercast.live.transport import Memory
 from ordercast.names import ClassId
 from ordercast.protocols.propagation.messages import Place, Propagate
 from ordercast.protocols.registry import MACHINES
@@ -49,7 +52,7 @@ def corpus(site: Site, peer: str) -> list[Said]:
 
 def _host_frames(site: Site) -> list[tuple[int, Any]]:
     return [
-        (Tag.HELLO, site.epochs.hello("q")),
+        (Tag.HELLO, site.node.peers.hello("q", 0)),
         (Tag.REFUSE, peers.Refuse("no")),
         (Tag.HEARTBEAT, peers.Refuse("")),
         (Tag.LOGIN, clients.Login(clients.VERSION)),
@@ -80,8 +83,10 @@ def mutated(chance: random.Random, said: Said) -> bytes:
     """Return a frame that was changed: on its way, which its checksums tell, or by who sent it, which they do not."""
     if chance.random() < 0.3:
         return mutate(chance, b"".join(frame(*said)))
-    tag, stream, number, payload = said
-    match chance.randrange(8):
+    tag, stream, number, payload, class_id = said
+    match chance.randrange(9):
+        case 8:
+            class_id = ClassId(chance.choice([0, 1, 2, 2**64 - 1]), chance.choice([0, 1, 2**32 - 1]))
         case 0:
             tag = chance.choice([chance.randrange(256), *Tag])
         case 1:
@@ -90,7 +95,7 @@ def mutated(chance: random.Random, said: Said) -> bytes:
             number = chance.choice([chance.randrange(8), 2**63, 2**64 - 1])
         case _:
             payload = mutate(chance, payload)
-    return b"".join(frame(tag, stream, number, payload))
+    return b"".join(frame(tag, stream, number, payload, class_id))
 
 
 class _NoSocket:
@@ -136,9 +141,8 @@ async def fuzz_frames(folder: Path, count: int, seed: int = 0) -> dict[str, int]
         protocol = chance.choice(["propagation", "propagation", *MACHINES])
         addresses = {name: f"127.0.0.1:{number}" for number, name in enumerate("pqr", start=1)}
         config = Cluster(sites=addresses, groups=GROUPS, durable=False, folder=str(folder), protocol=protocol)
-        site = Site(config, "q")
-        site.loop = asyncio.get_running_loop()
-        site._open_history()
+        site = Site(config, "q", transport=Memory())
+        await site.start()
         of_peer = {peer: corpus(site, peer) for peer in "pr"}
         inbox = site.inbox()
         position = 0
@@ -148,20 +152,24 @@ async def fuzz_frames(folder: Path, count: int, seed: int = 0) -> dict[str, int]
             peer = chance.choice("pr")
             frames = of_peer[peer]
             if chance.random() < 0.9:
-                link.peer = peer
-                site.links[peer] = link
+                link.data_received(b"".join(frame(Tag.HELLO, 0, 0, peers.encode(_hello(site, peer)))))
+                assert link.up
             data = b"".join(b"".join(frame(*chance.choice(frames))) for _ in range(chance.randint(0, 2)))
             link.data_received(data + mutated(chance, chance.choice(frames)))
             done["frames"] += 1
             done["refused"] += link._transport is not None and link._transport.is_closing()
-        while inbox._lots:
-            lot = inbox._lots.popleft()
+            link.connection_lost(None)
+        while (lot := inbox.reader.take()) is not None:
             assert lot.position == position and set(lot.groups) & site.groups, lot
             position += batch.count(lot.body)
             done["delivered"] += 1
-        if site._ticking is not None:
-            site._ticking.cancel()
+        assert site.failed is None
+        await site.stop()
     return done
+
+
+def _hello(site: Site, peer: str) -> peers.Hello:
+    return replace(site.node.peers.hello("q", 0), site=peer)
 
 
 def said_by_clients() -> list[Said]:
@@ -204,6 +212,6 @@ async def fuzz_clients(config: Cluster, count: int, seed: int = 0) -> dict[str, 
             session.connection_lost(None)
         await asyncio.sleep(0)
         assert not site.port.sessions and site.port.large.used == 0 and site.port._granted == 0
-        assert not site.readers and site.failed is None
+        assert not site.node.readers.all and site.failed is None
     assert faults == []
     return done

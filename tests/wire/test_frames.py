@@ -10,17 +10,19 @@ from hypothesis import strategies as st
 from ordercast.core.edges import Ack, Carry
 from ordercast.core.events import Envelope
 from ordercast.errors import LocalError, PeerError
-from ordercast.protocols.propagation import Propagate
+from ordercast.names import ClassId
+from ordercast.protocols.propagation.messages import Propagate
 from ordercast.wire import batch, clients
 from ordercast.wire.codec import Encoder, decode
 from ordercast.wire.frames import GREETING_AT_MOST, HEAD_BYTES, Splitter, frame
 from ordercast.wire.tags import Tag
 
+CLASS = ClassId(2**40, 7)
 Said = tuple[int, int, int, bytes]
 
 
 def taken(splitter: Splitter, data: bytes) -> list[Said]:
-    return [(tag, stream, number, bytes(payload)) for tag, stream, number, payload in splitter.feed(data)]
+    return [(tag, stream, number, bytes(payload)) for tag, _, stream, number, payload in splitter.feed(data)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=300))), st.integers(1, 97), st.integers())
@@ -66,18 +68,19 @@ def test_what_goes_to_many_pays_for_its_checksum_once(monkeypatch: pytest.Monkey
         return 0
 
     monkeypatch.setattr("ordercast.wire.codec.crc32", count)
-    message, encoder = Propagate(Envelope(0, 1, ("g",), "p", 1, 1, b"body")), Encoder()
+    message, encoder = Propagate(Envelope(CLASS, ("g",), "p", 1, 1, b"body")), Encoder()
     for number in range(1, 9):
-        encoder.frame(Carry(2, number, message))
+        encoder.frame(Carry(2, number, message), CLASS)
 
     assert len(reckoned) == 1
 
 
 def test_a_framed_message_is_read_as_it_was() -> None:
     encoder, splitter = Encoder(), Splitter()
-    message = Carry(2, 9, Propagate(Envelope(0, 1, ("g",), "p", 1, 1, batch.pack(1, [b"body"]))))
+    message = Carry(2, 9, Propagate(Envelope(CLASS, ("g",), "p", 1, 1, batch.pack(1, [b"body"]))))
     for sent in (message, Ack(2, 7), message):
-        ((tag, stream, number, payload),) = splitter.feed(b"".join(encoder.frame(sent)))
+        ((tag, class_id, stream, number, payload),) = splitter.feed(b"".join(encoder.frame(sent, CLASS)))
+        assert class_id == CLASS
         assert decode(tag, stream, number, payload) == sent
 
 

@@ -25,8 +25,8 @@ import msgspec
 from ordercast.errors import InputError, LocalError
 from ordercast.live.config import Cluster, deploy
 from ordercast.live.site import Site
-from ordercast.node.settings import Limits
 from ordercast.membership.toml import groups_in, read_toml
+from ordercast.node.settings import Limits
 
 READY_S, RUN_S = 60.0, 300.0
 

@@ -15,7 +15,6 @@ from ordercast.core.events import Control
 from ordercast.errors import PeerError
 from ordercast.names import SiteId
 
-
 LOST = "lost-history"
 """The code of a refusal because of what stands in this file."""
 

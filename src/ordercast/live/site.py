@@ -66,7 +66,7 @@ class Site:
         self._to_flush: dict[Link, None] = {}
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._disk: Disk | None = None
-        self._exporter: Exporter | None = None
+        self.exporter: Exporter | None = None
         self._carry: dict[type, Callable[[Any], None]] = {
             Send: self._send,
             io.Resolve: _resolve,
@@ -106,7 +106,7 @@ class Site:
         self.node = Node(self.me, settings, self.deployment, history, self.clock)
         self._carry |= {io.Write: disk.write, io.Keep: disk.keep, io.ReadPast: disk.read}
         if self.cluster.export is not None:
-            self._exporter = exporter = Exporter(self, Path(self.cluster.folder) / self.cluster.export)
+            self.exporter = exporter = Exporter(self, Path(self.cluster.folder) / self.cluster.export)
             self._carry |= {
                 io.Delivered: exporter.delivered,
                 io.Sent: exporter.sent,
@@ -155,8 +155,8 @@ class Site:
         self.links.close()
         if self._timer is not None:
             self._timer.cancel()
-        if self._exporter is not None:
-            await self._exporter.close()
+        if self.exporter is not None:
+            await self.exporter.close()
         if self._disk is not None:
             self._disk.close()
             self._disk = None
