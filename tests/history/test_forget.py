@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ordercast.errors import HistoryError
 from ordercast.history.disk import DiskHistory
 from ordercast.history.memory import MemoryHistory, Place
 from ordercast.history.store import Checkpoint, History, Position
@@ -144,3 +145,16 @@ def _compare(disk: History, memory: History) -> None:
     begin = memory.first_position
     assert disk.past(begin, 10_000) == memory.past(begin, 10_000)
     assert disk.past(disk.first_position, 10_000)[-1:] == memory.past(begin, 10_000)[-1:]
+
+
+def test_a_forgotten_record_is_not_an_empty_one(tmp_path: Path) -> None:
+    history = opened(tmp_path)
+    history.append([b"a", bytes(1000)], [])
+    history.append([], [Position(0, 1, 1, b"")])
+    history.keep(Checkpoint(2, 1, b"state"), 0)
+    history.append([b"c"], [])
+
+    assert list(history.records(2)) == [b"c"]
+    with pytest.raises(HistoryError, match="record 2 is forgotten"):
+        list(history.records(0))
+    history.close()

@@ -115,12 +115,13 @@ class Database:
         if self._failed:
             raise HistoryError(self._failed)
         try:
-            self.execute("BEGIN")
-            yield
-            self.execute("COMMIT")
+            with self.named():
+                self.execute("BEGIN")
+                yield
+                self.execute("COMMIT")
         except BaseException as error:
             self.fail(error)
-            with suppress(sqlite3.Error):
+            with suppress(sqlite3.Error, HistoryError):
                 self.execute("ROLLBACK")
             raise
 
@@ -143,18 +144,36 @@ class Database:
 
     # Records.
 
-    def put_records(self, first: int, records: list[bytes]) -> None:
-        """Write the records of one append, from a number on."""
-        for chunk in _pieces(records):
-            self.put_chunk(first, chunk)
-            first += len(chunk)
+    def append(self, first: int, records: list[bytes], entries: list[Position]) -> None:
+        """Commit records from a number on, and a row of index entries if there are any."""
+        chunks = list(_pieces(records))
+        if len(chunks) == 1 and not entries:
+            self._commit_chunk(first, chunks[0])
+            return
+        with self.transaction():
+            for chunk in chunks:
+                self.put_chunk(first, chunk)
+                first += len(chunk)
+            if entries:
+                self.put_entries(entries)
+
+    def _commit_chunk(self, first: int, chunk: Records) -> None:
+        """Commit one row: a statement is a transaction, and this is what most commits are."""
+        if self._failed:
+            raise HistoryError(self._failed)
+        try:
+            with self.named():
+                self.put_chunk(first, chunk)
+        except BaseException as error:
+            self.fail(error)
+            raise
 
     def put_chunk(self, first: int, records: Records) -> None:
-        """Write, or write again, one row of records."""
+        """Write one row of records."""
         lengths = b"" if len(records) == 1 else _encode([None if data is None else len(data) for data in records])
         data = b"".join([data for data in records if data is not None])  # of one, this is no copy
         row = (first, _checksum(first, lengths, data), lengths, data)
-        self.execute("INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?)", *row)
+        self.execute("INSERT INTO chunks VALUES (?, ?, ?, ?)", *row)
 
     def chunk_with(self, record: int) -> int:
         """Return the key of the chunk that holds a record, if any does."""

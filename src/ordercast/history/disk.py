@@ -179,10 +179,7 @@ class DiskHistory:
         pending = self._pending + unknown(positions, self.next_position, self.count + len(records))
         flush = len(pending) >= ROW_ENTRIES
         if records or flush:
-            with self.database.named(), self.database.transaction():
-                self.database.put_records(self.count + 1, records)
-                if flush:
-                    self.database.put_entries(pending)
+            self.database.append(self.count + 1, records, pending if flush else [])
         self.count += len(records)
         self._written += sum(map(len, records))
         self._pending = [] if flush else pending
@@ -194,7 +191,7 @@ class DiskHistory:
         """Replace the checkpoint, and forget what nobody needs any more."""
         check_keep(checkpoint, max(0, self._kept - 1), self)
         from_delivered = max(self.first_position, min(from_delivered, checkpoint.delivered))
-        with self.database.named(), self.database.transaction():
+        with self.database.transaction():
             if self._pending:
                 self.database.put_entries(self._pending)
             head = forget(self, self._head, checkpoint, from_delivered, needed)
@@ -208,12 +205,11 @@ class DiskHistory:
 
     def _acknowledge(self) -> None:
         """Mark what is committed, before anybody is told of it."""
-        with self.database.named():
-            try:
-                self._mark.write(self._told())
-            except OSError as error:
-                self.database.fail(error)
-                raise
+        try:
+            self._mark.write(self._told())
+        except OSError as error:
+            self.database.fail(error)
+            raise HistoryError(f"{self._mark.path}: {error.strerror}") from None
 
     def close(self) -> None:
         """Let go of the files."""

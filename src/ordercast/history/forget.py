@@ -73,6 +73,7 @@ def _shrink(database: Database, first: int, wanted: set[int]) -> None:
     chunk = database.chunk(first)
     less = [data if record in wanted else None for record, data in enumerate(chunk, start=first)]
     if 2 * sum(len(data or b"") for data in less) < sum(len(data or b"") for data in chunk):
+        database.execute("DELETE FROM chunks WHERE first = ?", first)
         database.put_chunk(first, less)
 
 

@@ -154,6 +154,19 @@ def check_checkpoint(opened: Opener) -> None:
     history.close()
 
 
+def check_checkpoint_within_an_append(opened: Opener) -> None:
+    """A checkpoint may stand between two records of one append; what comes after it is looked at later."""
+    history = opened("c", "p", 1)
+    history.append([b"0", b"1", b"2", b"3"], [])
+    history.append([], [Position(0, 1, 1, b"s"), Position(1, 1, 2, b"s")])
+    history.keep(Checkpoint(2, 2, b"state"), 0)
+    assert list(history.records(2)) == [b"2", b"3"]
+    history.append([b"4"], [])
+    history.keep(Checkpoint(5, 2, b"state"), 0)
+    assert _read(history, 0) == [0, 1]
+    history.close()
+
+
 def check_forgetting(opened: Opener) -> None:
     """A reader may resume from the position that was asked for; what is before it is refused sooner or later."""
     history = opened("c", "p", 1)
@@ -183,12 +196,13 @@ def check_forgetting(opened: Opener) -> None:
 def check_held_back(opened: Opener) -> None:
     """A message that is held back over many checkpoints is there when it is delivered, and goes with its entry."""
     history = opened("c", "p", 1)
-    history.append([b"held", b"other", b"twice"], [Position(0, 1, 3, b"s")])
+    history.append([b"held", bytes(1000), b"twice"], [Position(0, 1, 3, b"s")])
     for done in range(4, 10):
         history.append([b"%d" % done], [])
         history.keep(Checkpoint(done, 1, b"state"), 1, needed=[1, 3])
     history.close()
     history = opened("c", "p", 1)
+    _refused(HistoryError, list, history.records(0))
     history.append([b"last"], [Position(1, 1, 1, b"s"), Position(2, 1, 3, b"s")])
     history.keep(Checkpoint(10, 3, b"state"), 1)
     history.keep(Checkpoint(10, 3, b"state"), 1)
@@ -239,6 +253,7 @@ CHECKS: tuple[Callable[[Opener], None], ...] = (
     check_many_entries,
     check_entries_again,
     check_checkpoint,
+    check_checkpoint_within_an_append,
     check_forgetting,
     check_held_back,
 )
