@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ordercast.audit import columns, kernels, plain
+from ordercast.audit import verdict as verdict_
 from ordercast.audit.local import LocalSource
 from ordercast.audit.verdict import Verdict, audit
 from ordercast.errors import InputError
@@ -115,3 +116,14 @@ def test_a_hash_that_is_not_a_number_is_refused(logs: Logs, tmp_path: Path) -> N
 
     with pytest.raises(InputError, match="column 'body_hash' holds string, not a whole number"):
         LocalSource(str(tmp_path))
+
+
+def test_a_clean_run_with_bodies_is_cleared_by_its_sums(
+    logs: Logs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both folds take the bodies in, or neither: no site is looked at row by row."""
+    monkeypatch.setattr(verdict_, "look_at", None)
+    verdict = judged(tmp_path, logs)
+
+    assert verdict.ok
+    assert verdict.notes == []

@@ -1,6 +1,8 @@
 """Reading memberships: three formats, one meaning, and one clear line for everything that can be wrong."""
 
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ordercast import InputError, Membership, read_membership
+from ordercast.bench.live import read_workload
 from ordercast.membership.files import read_weights
 
 GROUPS = {"α 1": ["ü", "b"], "g.2": ["b", "名前", "c"]}
@@ -191,3 +194,30 @@ def test_weights_name_every_group_once(tmp_path: Path) -> None:
         assert message in str(raised.value)
     with pytest.raises(InputError, match="line 3: group 'a' appears twice"):
         read_weights(write(tmp_path / "w.csv", "group,weight\na,1\na,2\n"), members)
+
+
+TOML_PROBLEMS = [
+    '[groups]\ng = ["a", "b", "a"]\n', "[groups]\ng = []\n", '[groups]\n"a+b" = ["a"]\n', "groups = 3\n", "[groups\n",
+    '[groups]\ng = "a"\n', '[groups]\ng = [1]\n', '[groups]\n"" = ["a"]\n',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", TOML_PROBLEMS)
+def test_a_workload_is_refused_by_the_line_that_refuses_a_membership(content: str, tmp_path: Path) -> None:
+    """Issue 12, point 5: one reader of memberships, also for what has a table of groups among others."""
+    path = write(tmp_path / "w.toml", content)
+    with pytest.raises(InputError) as membership:
+        read_membership(path)
+    with pytest.raises(InputError) as workload:
+        read_workload(path)
+
+    assert str(membership.value) == str(workload.value)
+    assert str(workload.value).startswith(f"{path}: ")
+
+
+def test_the_table_of_groups_is_read_without_arrays() -> None:
+    """Sites read it when they start."""
+    asked = "import sys; from ordercast.membership import toml; print({'numpy', 'pyarrow'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "set()\n"

@@ -79,3 +79,14 @@ def test_one_message_has_one_stamp() -> None:
     watch.delivered("q", "x", 1, 0, b"2")
 
     assert str(watch.findings()["stamps"]) == "q delivers x:1 with another stamp than p"
+
+
+def test_a_message_has_the_body_that_was_sent() -> None:
+    watch = Watch({"A": "pq"}, frozenset())
+    watch.sent("x", 1, ("A",), b"old")
+    watch.delivered("p", "x", 1, 0, b"1", b"old")
+    watch.delivered("q", "x", 1, 0, b"1", b"new")
+    found = watch.findings()
+
+    assert str(found.pop("body")) == "q delivers x:1 with another body than was sent"
+    assert set(found.values()) == {None}
