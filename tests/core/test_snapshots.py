@@ -16,7 +16,7 @@ from ordercast.protocols.registry import MACHINES, Deployment
 from ordercast.sim.network import Network
 from ordercast.sim.scenario import Scenario, deploy
 from ordercast.sim.world import World
-from ordercast.wire.codec import KINDS
+from ordercast.wire import codec
 from tests.support.campaign import KINDS, Kind
 
 
@@ -142,6 +142,6 @@ def test_the_format_has_a_version() -> None:
 
 def test_one_tag_table() -> None:
     """A message carries its tag in snapshots too; the table of the wire is the only one."""
-    for tag, kind in KINDS.items():
+    for tag, kind in codec.KINDS.items():
         assert kind.__struct_config__.tag == tag
-    assert len(set(KINDS.values())) == len(KINDS)
+    assert len(set(codec.KINDS.values())) == len(codec.KINDS)

@@ -48,7 +48,9 @@ def test_a_run_under_traffic_is_not_accused(tmp_path: Path, monkeypatch: pytest.
                 before = sites[name].delivered
                 while sites[name].delivered < before + 20:
                     await asyncio.sleep(0.01)
-                await sites[name].exporter.write()
+                exporter = sites[name].exporter
+                assert exporter is not None
+                await exporter.write()
                 source = LocalSource(str(tmp_path / "run"))
                 verdicts.append(await asyncio.to_thread(audit, source, "acyclic", running=True))
             sending.cancel()

@@ -18,15 +18,15 @@ from ordercast.sim.clients import Habits
 from ordercast.sim.faults import Fault, NodeCase
 from ordercast.sim.network import Network
 from ordercast.sim.scenario import Scenario, deploy
-from tests.support.campaign import HYBRID, KINDS, QUICK, Kind
+from tests.support.campaign import HYBRID, QUICK, Kind
 
 SITES = [f"s{index}" for index in range(5)]
 MIXES = ("calm", "jitter", "lossy", "resets", "crashes", "disks", "readers", "everything")
 LOSSES = ("lost", "restored")
 """A history is lost, or an old one comes back: nothing may diverge, and what concerns that site may be stuck."""
+ALL_MIXES = (*MIXES, *LOSSES)
 SPAN = 5.0
 PATIENCE = 0.5
-SHARE = [(kind, mix) for kind in KINDS for mix in (*MIXES, *LOSSES)]
 
 
 @lru_cache(maxsize=512)
@@ -114,6 +114,7 @@ def _habits(own: list[GroupId], mix: str, chance: random.Random) -> Habits:
         every=chance.choice([0.0, 0.01, 0.1]) if lazy else 0.01,
         stops=chance.choice([0.0, 0.1, 0.3]) if lazy else 0.0,
         leaves=chance.choice([0.0, 0.1, 0.3]) if lazy else 0.02,
+        goes=0.3,
     )
 
 

@@ -1,4 +1,4 @@
-"""Machines with other lines in them: planted bugs, and the papers' rules as printed."""
+"""Machines and nodes with other lines in them: planted bugs, and the papers' rules as printed."""
 
 import importlib.util
 import sys
@@ -17,13 +17,17 @@ CORE = [f"ordercast.core.{name}" for name in ("stamps", "resume", "edges", "cont
 NAMES = [*CORE, *(f"ordercast.protocols.{name}" for name in PROTOCOLS)]
 
 
+PARTS = ["inputs", "pace", "readers", "deliveries", "intake", "outbox", "peers", "pipeline", "changes", "recovery"]
+WORLD = [f"ordercast.sim.{name}" for name in ("lines", "nodes", "clients", "faults")]
+NODES = [*(f"ordercast.node.{name}" for name in (*PARTS, "status", "node")), *WORLD]
+"""A node's parts in the order of their imports, and the world that drives it."""
 PLANNERS = [f"ordercast.planning.{name}" for name in ("forest", "propagation_graph", "metagroup_tree", "central")]
 
 
 @contextmanager
 def planted(module_name: str, *replacements: tuple[str, str]) -> Iterator[None]:
     """Run with lines of one module or package replaced; everything that is built from it is built anew."""
-    names = PLANNERS if module_name.startswith("planning") else NAMES
+    names = {"planning": PLANNERS, "node": NODES}.get(module_name.partition(".")[0], NAMES)
     kept = {name: importlib.import_module(name) for name in names}
     machines = dict(deployment.MACHINES)
     codes = {name: Path(_origin(name)).read_text("utf-8") for name in names}
@@ -37,13 +41,21 @@ def planted(module_name: str, *replacements: tuple[str, str]) -> Iterator[None]:
             path = _origin(name)
             module = types.ModuleType(name)
             module.__file__, module.__package__ = path, name.rpartition(".")[0]
-            sys.modules[name] = module
+            _put(name, module)
             exec(compile(code, path, "exec"), module.__dict__)
         deployment.MACHINES.update(sys.modules[deployment.__name__].MACHINES)
         yield
     finally:
-        sys.modules.update(kept)
+        for name, module in kept.items():
+            _put(name, module)
         deployment.MACHINES.update(machines)
+
+
+def _put(name: str, module: types.ModuleType) -> None:
+    """Let imports find a module, those through its package too."""
+    package, _, last = name.rpartition(".")
+    sys.modules[name] = module
+    setattr(sys.modules[package], last, module)
 
 
 def _origin(name: str) -> str:

@@ -37,7 +37,7 @@ class Raw:
             data = await self.reader.read(2**16)
             if not data:
                 return 0, None
-            for tag, _, _, payload in self.splitter.feed(data):
+            for tag, *_, payload in self.splitter.feed(data):
                 if tag != Tag.HEARTBEAT:
                     self.frames.append((tag, wire.from_site(tag, payload)))
         return self.frames.pop(0)

@@ -58,11 +58,12 @@ class Met(msgspec.Struct, frozen=True, array_like=True, tag=7):
     records: int
 
 
+_Event = _Multicast | _Received | _Tick | _LinkUp | _LinkDown | _PeerReset
 Stored = Event | Met
 """What a record says."""
 
 _encode = msgspec.msgpack.Encoder().encode
-_decoder = msgspec.msgpack.Decoder(_Multicast | _Received | _Tick | _LinkUp | _LinkDown | _PeerReset | Met)
+_decoder = msgspec.msgpack.Decoder(_Event | Met)
 
 
 def encode(met: Met) -> bytes:
@@ -90,7 +91,7 @@ def encode_event(event: Event, encoder: Encoder) -> bytes:
 def decode(record: bytes) -> Stored:
     """Return what a record says; raises HistoryError when it says nothing."""
     try:
-        stored = _decoder.decode(record)
+        stored: _Event | Met = _decoder.decode(record)
         match stored:
             case _Received(sender, tag, stream, number, payload, epoch, index):
                 return Received(sender, decode_message(tag, stream, number, payload), ClassId(epoch, index))

@@ -119,8 +119,8 @@ class Drain(msgspec.Struct, frozen=True, gc=False):
 
 
 Input = (
-    FromPeer | Greeted | LinkMade | LinkLost | RefusedBy | Post | Withdraw | Flush | Committed | Kept | DiskFailed | Took | Past
-    | Leave | Wake | Drain
+    FromPeer | Greeted | LinkMade | LinkLost | RefusedBy | Post | Withdraw | Flush | Committed | Kept
+    | DiskFailed | Took | Past | Leave | Wake | Drain
 )  # fmt: skip
 
 

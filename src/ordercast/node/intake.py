@@ -96,7 +96,7 @@ class Checker:
 
 
 class Intake:
-    """What peers said, let in class by class. What waits is bounded by the windows of the sources: it is unacknowledged."""
+    """What peers said, let in class by class; what waits is bounded by the windows of the sources."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
 
 
 def neighbours(deployment: Deployment, me: SiteId) -> frozenset[SiteId]:
-    """Return whom this site needs a link to from the start: its neighbours in the plan. Others are called when needed."""
+    """Return whom this site calls from the start: its neighbours in the plan. Others are called when needed."""
     edges = deployment.plan.edges if deployment.plan is not None else []
     pairs = [(edge.parent, edge.child) for edge in edges]
     return frozenset(site for pair in pairs if me in pair for site in pair if site != me)

@@ -28,7 +28,7 @@ class Pipeline:
         tell: Callable[[Output], None],
         freeze: Callable[[], Any],
     ) -> None:
-        """`do` does what may be done now; `freeze` is called before a write begins, when all its records are stepped."""
+        """`do` does what may be done now; `freeze` is called when all records of a write are stepped."""
         self.durable, self._record, self._do, self._tell, self._freeze = durable, record, do, tell, freeze
         self.written = 0  # records on disk
         self.commits = 0

@@ -43,48 +43,67 @@ class Sender:
 
     def _send(self) -> None:
         chance = self.host.world.chance
-        groups = chance.choice(self.destinations)
-        ack: AckLevel = chance.choice(["none", "ordered", "safe"]) if self.host.node.receipts else "none"
         many = chance.choice([1, 1, 2, 3, 5])
         self.left -= many
-        names = self._post(groups, many, ack) if chance.random() < 0.4 else self._add(groups, many, ack)
+        names = self.burst(many) if chance.random() < 0.6 else self._post(self._where(), many, self._ack())
+        if self.host.runs and chance.random() < 0.1:  # at once behind what is still open
+            names = self._post(self._where(), 1, self._ack())
+        if self.host.runs and chance.random() < 0.1 and len(flush := self.host.world.ledger.flush(self.host.me)) > 1:
+            self.host.feed(io.Flush(flush))
+        if not self.host.runs:
+            return
         if names is not None and self.patient:
             self._waits_for = names
             if names in self.host.world.ledger.open:
                 return
-        if chance.random() < 0.1 and len(flush := self.host.world.ledger.flush(self.host.me)) > 1:
-            self.host.feed(io.Flush(flush))
         if names is not None and chance.random() < 0.05:
             self.host.later(chance.expovariate(50), self._withdraw, names)
         self._next()
 
-    def _add(self, groups: tuple[GroupId, ...], many: int, ack: AckLevel) -> tuple[str, ...] | None:
-        """Send one by one, as `Site.multicast` does; returns what is waited for last."""
-        host, ledger = self.host, self.host.world.ledger
+    def _where(self) -> tuple[GroupId, ...]:
+        return self.host.world.chance.choice(self.destinations)
+
+    def _ack(self) -> AckLevel:
+        return self.host.world.chance.choice(["none", "ordered", "safe"]) if self.host.node.receipts else "none"
+
+    def burst(self, many: int) -> tuple[str, ...] | None:
+        """Send one by one in one moment, often to changing destinations; returns what is waited for last."""
+        changing = self.host.world.chance.random() < 0.5
+        groups, ack = self._where(), self._ack()
         last: tuple[str, ...] | None = None
         for _ in range(many):
-            name = self._attempt(groups, ack)
-            token = (name,)
-            if ack != "none":
-                ledger.waits(token, ack)
+            if changing:
+                groups, ack = self._where(), self._ack()
             try:
-                taken = host.node.outbox.add(groups, ledger.attempts[name].body, ack, token if ack != "none" else None)
+                last = self._add(groups, ack) or last
             except OrdercastError as error:
-                self._refused(token, error)
+                self.said = error
                 return last
-            if not taken:
-                ledger.open.pop(token, None)
-                self._feed_post(io.Post(groups, [ledger.attempts[name].body], ack, token))
-                last = token
-            else:
-                ledger.took(token)
-                ledger.attempts[name].added = True
-                last = token if ack != "none" else last
-                if host.node.outbox.stirred:
-                    host.carry(host.node.turn())
-            if not host.runs:
+            if not self.host.runs:
                 return None
         return last
+
+    def _add(self, groups: tuple[GroupId, ...], ack: AckLevel) -> tuple[str, ...] | None:
+        """Send one message, as `Site.multicast` does; returns what is waited for, if anything."""
+        host, ledger = self.host, self.host.world.ledger
+        name = self._attempt(groups, ack)
+        token, body = (name,), ledger.attempts[name].body
+        if ack != "none":
+            ledger.waits(token, ack)
+        try:
+            taken = host.node.outbox.add(groups, body, ack, token if ack != "none" else None)
+        except OrdercastError:
+            ledger.refused(token)
+            raise
+        if not taken:
+            ledger.open.pop(token, None)
+            self._feed_post(io.Post(groups, [body], ack, token))
+            return token
+        ledger.took(token)
+        ledger.attempts[name].added = True
+        if host.node.outbox.stirred:
+            host.carry(host.node.turn())
+        return token if ack != "none" else None
 
     def _post(self, groups: tuple[GroupId, ...], many: int, ack: AckLevel) -> tuple[str, ...] | None:
         ledger = self.host.world.ledger
@@ -97,10 +116,6 @@ class Sender:
         ledger.waits(post.token, post.ack)
         ledger.took(post.token)
         self.host.feed(post)
-
-    def _refused(self, names: tuple[str, ...], error: OrdercastError) -> None:
-        self.said = error
-        self.host.world.ledger.refused(names)
 
     def _attempt(self, groups: tuple[GroupId, ...], ack: AckLevel) -> str:
         world, host = self.host.world, self.host
@@ -130,6 +145,8 @@ class Habits:
     """How likely it stops reading for a while after a batch."""
     leaves: float = 0.0
     """How likely it leaves after a batch, and comes back to its position later."""
+    goes: float = 0.0
+    """How likely it does not come back."""
 
 
 class Application:
@@ -137,7 +154,7 @@ class Application:
 
     def __init__(self, host: Host, name: str, habits: Habits) -> None:
         self.host, self.name, self.habits = host, name, habits
-        self.calm = False
+        self.calm = self.gone = False
         self.ended: OrdercastError | None = None
         self.refused: OrdercastError | None = None
         self.reading: Reading | None = None
@@ -154,7 +171,7 @@ class Application:
     def _open(self) -> None:
         """Open a reader behind what was read; a site that keeps no history has nothing past."""
         host, reading = self.host, self.reading
-        if self._reader is not None or reading is None:
+        if self._reader is not None or reading is None or self.gone:
             return
         groups = sorted(reading.groups) if reading.groups is not None else None
         after: int | None = reading.next - 1
@@ -209,6 +226,7 @@ class Application:
         chance, habits = self.host.world.chance, self.habits
         if not self.calm and chance.random() < habits.leaves:
             self._forget(None)
+            self.gone = chance.random() < habits.goes
             self.host.feed(io.Leave(reader))
             self.host.later(chance.expovariate(2), self._open)
         elif not self.calm and chance.random() < habits.stops:

@@ -3,6 +3,7 @@
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from ordercast.errors import InputError, LocalError
 from ordercast.names import GroupId, SiteId
@@ -83,6 +84,8 @@ class Run:
         self.lost = set[SiteId]()  # sites whose disk was lost when something was on it
         self.saved: dict[SiteId, tuple[Backup, set[str]]] = {}
         for site, host in world.hosts.items():
+            if not case.loses:
+                host.on_start.append(partial(check_memory, host))
             destinations = allowed(case.deployment, site)
             if destinations:
                 patient = world.chance.random() < 0.3
@@ -142,7 +145,11 @@ class Run:
         for application in self.applications:
             if application.refused is not None:
                 found.append(("readers", f"{application.name}: {application.refused}"))
-            elif application.reading is not None and (unread := self.world.ledger.unread(application.reading)):
+            elif (
+                not application.gone
+                and application.reading is not None
+                and (unread := self.world.ledger.unread(application.reading))
+            ):
                 found.append(("readers", unread))
         resent = sum(status(host.node).counts["resent"] for host in self.world.hosts.values() if host.runs)
         if resent and self.case.kind_to_links:
@@ -198,6 +205,9 @@ class Run:
 
     def _drain(self, fault: Fault) -> None:
         host = self.world.hosts[fault.site]
+        for sender in self.senders:
+            if sender.host is host and host.runs and host.asleep is None:
+                sender.burst(3)
         if host.runs and not host.sleeps(host.feed, Drain()):
             host.feed(Drain())
         self.world.after(fault.lasts, host.start)
@@ -277,11 +287,16 @@ def left_at(host: Host) -> list[str]:
     found += [f"{many} {what}" for what, many in facts.items() if many]
     if not node.machines.idle:
         found.append("its machines are not idle")
+    return found
+
+
+def check_memory(host: Host) -> None:
+    """A site that was started again knows what it has delivered."""
     last = {entry.source: entry.number for entry in host.world.ledger.log_of(host.me)}
     for source, number in last.items():
-        facts_told = explain(node, f"{source}:{number}")["facts"]
-        found += [f"{source}:{number}: {fact}" for fact in facts_told if "has not delivered" in fact]
-    return found
+        for fact in explain(host.node, f"{source}:{number}")["facts"]:
+            if "has not delivered" in fact:
+                host.world.ledger.problem("explained", f"{source}:{number}: {fact}")
 
 
 def allowed(deployment: Deployment, site: SiteId) -> list[tuple[GroupId, ...]]:

@@ -91,9 +91,9 @@ class Ledger:
     """No link broke and no site stopped: every receipt tells the place."""
     problems: list[tuple[str, str]] = field(default_factory=list)
     """What was wrong the moment it was seen: the promise, and an example."""
-    _begun: Counter[SiteId] = field(default_factory=Counter)
-    _disks: Counter[SiteId] = field(default_factory=Counter)
+    lost_disks: Counter[SiteId] = field(default_factory=Counter)
     """How many disks each site has lost."""
+    _begun: Counter[SiteId] = field(default_factory=Counter)
 
     def problem(self, promise: str, example: str) -> None:
         """Note what is wrong."""
@@ -101,7 +101,7 @@ class Ledger:
 
     def log_of(self, life: Life) -> list[Entry]:
         """Return the log that a life of a site writes to."""
-        return self.logs.setdefault((life[0], self._disks[life[0]]) if self.durable else life, [])
+        return self.logs.setdefault((life[0], self.lost_disks[life[0]]) if self.durable else life, [])
 
     # Sending.
 
@@ -114,7 +114,7 @@ class Ledger:
         after = sum(len(log) for (of, _), log in self.logs.items() if of == site)
         body = name.encode() + b" " + bytes(size)
         sent = Sent(groups, site, number, after)
-        self.attempts[name] = Attempt(sent, life, body, ack, epoch, disk=self._disks[site])
+        self.attempts[name] = Attempt(sent, life, body, ack, epoch, disk=self.lost_disks[site])
         return name
 
     def took(self, names: Iterable[str]) -> None:
@@ -203,7 +203,7 @@ class Ledger:
 
     def disk_lost(self, site: SiteId) -> None:
         """A site begins with an empty disk."""
-        self._disks[site] += 1
+        self.lost_disks[site] += 1
         self.disks[site] = set()
 
     def delivered(self, life: Life, lot: Lot, before: bytes | None) -> None:

@@ -133,6 +133,8 @@ class End:
                 self.host.feed(io.RefusedBy(peer, what.reason, what.code))
             self.close()
         elif self.up and self.peer is not None:
+            world = self.host.world  # what is told comes after the meeting is written
+            world.met[self.peer, self.host.site] = world.ledger.lost_disks[self.host.site]
             cut = self.host.world.chance.randrange(len(what)) if len(what) > 1 else 0
             for part in (what[:cut], what[cut:]):
                 if part and self.up:
@@ -145,6 +147,9 @@ class End:
             host.world.note(f"{host.site} refuses {hello.site}: {refusal.reason}")
             self.refuse(refusal.reason, Code(refusal.code))
             return
+        met = host.world.met.get((host.site, hello.site))
+        if met is not None and met < host.world.ledger.lost_disks[hello.site] and host.world.settings.durable:
+            host.world.ledger.problem("lost", f"{host.site} knew {hello.site} before it lost its disk, and talks to it")
         self.peer, self.boot = hello.site, hello.boot
         if not host.prefers(self):
             self.refuse(f"{hello.site} and {host.site} have a link already", Code.BUSY)

@@ -53,6 +53,7 @@ class World:
         self.ledger = Ledger(deployment.groups, deployment.promises, settings.durable)
         self.ledger.places_known = not (self.network.loss or self.network.duplicate)
         self.cut: set[frozenset[SiteId]] = set()
+        self.met: dict[tuple[SiteId, SiteId], int] = {}  # who has told whom something, and on which of its disks
         self.slow: dict[frozenset[SiteId], float] = {}
         self._queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._order = 0
