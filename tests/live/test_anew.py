@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ordercast.client.values import Lot
-from ordercast.errors import LocalError
+from ordercast.errors import LostError
 from ordercast.live.site import Site
 from ordercast.protocols.registry import MACHINES
 from ordercast.verify.rings import tangled
@@ -142,7 +142,7 @@ def test_receipts_of_what_was_lost_say_so(tmp_path: Path) -> None:
             await asyncio.sleep(0.1)
             sites["q"] = Site(config, "q")
             await sites["q"].start()
-            with pytest.raises(LocalError, match="lost: q was restarted and the cluster is not durable"):
+            with pytest.raises(LostError, match="lost: q was restarted and the cluster is not durable"):
                 await waiting
             await linked(sites)
             assert sites["p"].status()["unsafe_bytes"] == 0

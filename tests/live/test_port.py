@@ -300,7 +300,7 @@ def test_nobody_may_read_no_group(tmp_path: Path) -> None:
             assert "client teller may not receive in group a" in (await raw.hear())[1].error
             raw.say(Tag.JOIN, wire.Join(3, ["a"], None, name="\x1b[2J"))
             assert "printable" in (await raw.hear())[1].error
-            assert site.readers == []
+            assert site.node.readers.all == []
 
     run(work())
 
@@ -400,25 +400,25 @@ def test_flush_returns_after_the_commit(tmp_path: Path, monkeypatch: pytest.Monk
         async with alone(config) as site, connect(config.clients["p"]) as client:
             await client.multicast("a", b"first")
             await client.flush()
-            append, on_disk = site.history.append, asyncio.Event()
+            append, on_disk = site.node.history.append, asyncio.Event()
             loop = asyncio.get_running_loop()
 
             def slowly(*what: Any) -> None:
                 asyncio.run_coroutine_threadsafe(on_disk.wait(), loop).result()
                 append(*what)
 
-            monkeypatch.setattr(site.history, "append", slowly)
-            count = site.history.count
+            monkeypatch.setattr(site.node.history, "append", slowly)
+            count = site.node.history.count
             await client.multicast("a", b"second")
             flushing = asyncio.create_task(client.flush())
             posting = asyncio.create_task(client.multicast_many("a", [b"third"]))
-            await until(lambda: site.outbox.messages == 3)
+            await until(lambda: site.node.outbox.messages == 3)
             await client.status()  # an answer that was asked for later is here
             assert not flushing.done() and not posting.done()
             on_disk.set()
             await flushing
             assert (await posting)[0] == 3
-            assert site.history.count > count
+            assert site.node.history.count > count
 
     run(work())
 
@@ -434,7 +434,7 @@ def test_flush_raises_when_the_disk_fails(tmp_path: Path, monkeypatch: pytest.Mo
 
                 raise HistoryError("no space left")
 
-            monkeypatch.setattr(site.history, "append", full)
+            monkeypatch.setattr(site.node.history, "append", full)
             await client.multicast("a", b"x")
             with pytest.raises(LostError, match="no space left"):
                 await client.flush()

@@ -77,7 +77,7 @@ BAD: list[tuple[str, str | bytes, str]] = [
     ("m.toml", '[groups]\ng = ["a"]\ng = ["b"]\n', "a name is given twice: Cannot overwrite a value (at line 3"),
     ("m.toml", "[groups]\n", "no [groups] table with at least one group"),
     ("m.toml", 'g = ["a"]\n', "no [groups] table with at least one group"),
-    ("m.toml", "site,group\na,g\n", "not valid TOML"),
+    ("m.toml", "site,group\na,g\n", "not TOML"),
     ("m.toml", b"\xff\xfe\x00", "not UTF-8 text"),
     ("m.csv", "site,group\na,g\nb,g\na,g\n", "line 4: 'a' appears twice in group 'g'"),
     ("m.csv", "site,group\na,\n", "line 2: group is empty"),

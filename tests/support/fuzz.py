@@ -43,7 +43,7 @@ def corpus(site: Site, peer: str) -> list[Said]:
             body = batch.pack(number, [b"hello", b"world"])
             envelope = Envelope(class_id, (group,), peer, 1, number, body)
             add(Carry(0, number, Propagate(envelope)), class_id)
-            add(Carry(1, number, Propagate(envelope, bytes([0] * 7 + [1] + [0] * 7 + [number]))), class_id)
+            add(Carry(1, number, Propagate(envelope, bytes([0] * 7 + [1, 128] + [0] * 6 + [number]))), class_id)
     for control in (Ack(0, 1), Null(1, 2), Resend(1, 1, 2), Place(1, b"12345678")):
         add(control, ClassId(1, 0))
     found += [(tag, 0, 0, peers.encode(value), NO_CLASS) for tag, value in _host_frames(site)]

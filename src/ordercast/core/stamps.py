@@ -25,3 +25,14 @@ def level(count: int) -> bytes:
     whose first bit is not set: so a stamp that goes on with another level comes after the whole batch.
     """
     return (2**63 + count).to_bytes(NUMBER, "big")
+
+
+def is_of_tree(stamp: bytes, start: bytes, depth: int) -> bool:
+    """Whether a site at this depth of a tree may get a stamp from above: the epoch, then levels, not more than it has.
+
+    A stamp of another form could stand between those that the sites below give.
+    """
+    size = len(stamp)
+    if size % NUMBER or not 2 * NUMBER <= size <= (depth + 1) * NUMBER or not stamp.startswith(start):
+        return False
+    return all(stamp[at] & 0x80 for at in range(NUMBER, size, NUMBER))

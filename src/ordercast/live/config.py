@@ -148,4 +148,5 @@ def settings_of(cluster: Cluster, deployment: Deployment) -> Settings:
         described=msgspec.json.encode(described),
         limits=cluster.limits,
         exporting=cluster.export is not None,
+        data=str(cluster.data_folder),
     )

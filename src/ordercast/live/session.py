@@ -224,8 +224,6 @@ class Session(asyncio.Protocol):
         try:
             self.port.doorman.check(str(self.name), "send", post.groups)
             first, stamps = await site.multicast_many(post.groups, post.bodies, post.ack)
-            if post.ack == "none":
-                await site.committed()
             receipt = wire.ReceiptFrame(post.id, first, stamps)
         except OrdercastError as error:
             code = Code.REFUSED if isinstance(error, LocalError) else Code.FAILED

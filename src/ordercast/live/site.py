@@ -76,7 +76,7 @@ class Site:
             io.Hangup: self._hang_up,
             io.Anew: lambda output: self.links.abort(),
             io.Note: lambda output: self.note(output.event, **output.facts),
-            io.Stopped: lambda output: self.ended.set(),
+            io.Stopped: self._stopped,
         }
 
     # Starting and stopping.
@@ -188,6 +188,12 @@ class Site:
         """How many messages were delivered here: the position of the next one."""
         return self.node.deliveries.count
 
+    def _stopped(self, output: io.Stopped) -> None:
+        if output.error is not None:
+            log.error("site.failed site=%s reason=%r", self.me, str(output.error))
+            self.links.abort()
+        self.ended.set()
+
     # Feeding the node, and carrying out what it asks for.
 
     def feed(self, given: io.Input) -> None:
@@ -198,7 +204,6 @@ class Site:
             log.exception("site.bug site=%s", self.me)
             self.node.fail(BugError(f"{type(error).__name__}: {error}"))
             self.carry(self.node.turn())
-            self.links.abort()
 
     def carry(self, outputs: list[io.Output]) -> None:
         """Do what the node asks for, in order."""

@@ -24,7 +24,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         reason = str(error)
         if "overwrite" in reason or "twice" in reason:
             reason = f"a name is given twice: {reason}"
-        raise InputError(f"{path}: not valid TOML: {reason}") from None
+        raise InputError(f"{path}: not TOML: {reason}") from None
 
 
 def table_in(where: str | Path, given: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -116,11 +116,10 @@ class Intake:
 
     def take(self, peer: SiteId, messages: list[tuple[ClassId, Message]]) -> None:
         """Let in what a peer sent; what no honest peer sends ends the link to it."""
-        behind = self.readers.behind()
         try:
             for class_id, message in messages:
                 self.checker.check(peer, class_id, message)
-                if (behind or self.parked) and self._holds(peer, class_id, message, behind=class_id in behind):
+                if (self.parked or self.readers.full) and self._holds(peer, class_id, message):
                     continue
                 self._let_in(peer, class_id, message)
         except PeerError as error:
@@ -128,10 +127,10 @@ class Intake:
         self.pace.active = True
         self.pace.rest(self.clock())
 
-    def _holds(self, peer: SiteId, class_id: ClassId, message: Message, *, behind: bool) -> bool:
+    def _holds(self, peer: SiteId, class_id: ClassId, message: Message) -> bool:
         """Whether a message waits outside now, or is dropped because what it speaks of waits there."""
         queue = self.parked.get(class_id)
-        if queue is None and not behind:
+        if queue is None and not self.readers.holds_up(class_id):
             return False
         if type(message) is Null:  # it would make the machine ask again for what waits outside already
             return queue is not None
@@ -159,7 +158,7 @@ class Intake:
         """A reader has read, or is gone: let in what waited, as far as there is room."""
         for class_id in list(self.parked):
             queue = self.parked[class_id]
-            while queue and class_id not in self.readers.behind():
+            while queue and not self.readers.holds_up(class_id):
                 peer, message = queue.popleft()
                 try:
                     self._let_in(peer, class_id, message)

@@ -151,7 +151,8 @@ class Node:
         self._enter(Phase.RUNNING)
         self.note("site.started", records=self.pipeline.written, delivered=self.deliveries.count)
         for peer in sorted(self.peers.needed):
-            self.tell(io.Dial(peer))
+            if peer > self.me:  # of two neighbours the first calls
+                self.tell(io.Dial(peer))
         self.pace.rest(self.clock())
         yield self.turn()
 

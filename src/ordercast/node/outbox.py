@@ -25,7 +25,6 @@ from ordercast.wire import batch
 LINGER_S = 0.002  # a batch waits so long for more when many are under way
 IDLE_S = 0.001  # a site that has sent nothing for so long sends at once
 MANY_UNDER_WAY = 16
-MESSAGES_AT_MOST = 65_536  # messages in one post
 
 Groups = tuple[GroupId, ...]
 
@@ -170,13 +169,9 @@ class Outbox:
     def _check(self, post: Post) -> None:
         """Bound a post by what becomes of it: the frame of its envelope must pass every link."""
         self.host.refuse_post(post.groups, post.ack)
-        if not 0 < len(post.bodies) <= MESSAGES_AT_MOST:
-            raise LocalError(f"a post of {len(post.bodies)} messages; 1 to {MESSAGES_AT_MOST} are allowed")
         if any(type(body) is not bytes for body in post.bodies):
             raise LocalError("a message is bytes")
-        size = sum(map(len, post.bodies))
-        if size > self.limits.body_bytes:
-            raise LocalError(f"a post of {size} bytes; at most {self.limits.body_bytes} are allowed")
+        batch.check(post.bodies, self.limits.body_bytes)
 
     def _must_wait(self, groups: Groups) -> bool:
         """Whether there is no room for a destination, or an earlier post must go before."""

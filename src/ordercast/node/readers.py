@@ -143,11 +143,16 @@ class Readers:
         self.all.remove(reader)
         self.tell(More(reader))
 
-    def behind(self) -> dict[ClassId, Reader]:
-        """Return the classes that wait outside, and the reader that holds each up."""
-        held: dict[ClassId, Reader] = {}
+    @property
+    def full(self) -> bool:
+        """Whether any reader is so far behind that others wait for it."""
+        return any(reader.bytes > self.limit for reader in self.all)
+
+    def holds_up(self, class_id: ClassId) -> Reader | None:
+        """Return the reader because of which the messages of a class wait outside, if any."""
         for reader in self.all:
             if reader.bytes > self.limit and reader.policy == "block" and not reader.past:
-                for group in self.own if reader.groups is None else reader.groups:
-                    held.setdefault(self.class_of((group,)), reader)
-        return held
+                groups = self.own if reader.groups is None else reader.groups
+                if any(self.class_of((group,)) == class_id for group in groups):
+                    return reader
+        return None

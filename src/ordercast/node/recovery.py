@@ -181,7 +181,7 @@ def _restore(node: "Node", found: Checkpoint) -> None:
         told = differences(state.described, node.settings.described)
         raise HistoryError(
             f"{node.me} has a history of another plan ({told}); nothing was changed. Go back to what it was, or start"
-            " over: stop all sites, move the data folder aside on every machine, and start again"
+            f" over: stop all sites, move {node.settings.data} aside on every machine, and start again"
         )
     node.machines.restore(node.deployment.decode(state.machines))
     node.pipeline.written = found.records

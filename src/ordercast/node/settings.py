@@ -42,3 +42,5 @@ class Settings(msgspec.Struct, frozen=True):
     """What decides on the order, in words, as JSON: kept with the history."""
     limits: Limits = Limits()
     exporting: bool = False
+    data: str = "the data folder"
+    """Where histories are, for people."""

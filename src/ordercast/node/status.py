@@ -122,10 +122,11 @@ def _windows(node: "Node", now: float) -> list[Window]:
 
 
 def _readers(node: "Node") -> list[ReaderStatus]:
-    behind = node.readers.behind()
+    waiting = {class_id: node.readers.holds_up(class_id) for class_id in node.intake.parked}
     found = []
     for reader in node.readers.all:
-        holds_up = sorted(group for group in node.groups if behind.get(node.class_of((group,))) is reader)
+        classes = {class_id for class_id, holder in waiting.items() if holder is reader}
+        holds_up = sorted(group for group in node.groups if node.class_of((group,)) in classes) if classes else []
         groups = sorted(reader.groups) if reader.groups is not None else None
         found.append(ReaderStatus(reader.name, groups, reader.bytes, reader.next, reader.policy, holds_up))
     return found

@@ -95,6 +95,7 @@ class Propagation:
         self.receipts = receipts or causal
         streams = 2 * len(order_class.parts)  # of a part: from sources, and down the tree
         self.edges = Edges(self.me, self.id, streams, subtree=self.receipts, patience=patience)
+        self.first_stamp = stamps.first_of(self.id)
         self.trees: dict[int, Tree] = {}
         self.seen: dict[tuple[SiteId, Destination], int] = {}  # the last message passed on here
         self.pasts = Pasts()
@@ -146,6 +147,8 @@ class Propagation:
         if message.stamp:
             if sender != self.routes.parent(part, self.me) or not self.routes.passes(self.me, envelope.groups):
                 raise PeerError(f"{sender} sent {envelope} down, and is not above {self.me}")
+            if not stamps.is_of_tree(message.stamp, self.first_stamp, self.routes.depth(part, self.me)):
+                raise PeerError(f"{sender} sent {envelope} with a stamp that nobody above {self.me} gives")
         elif envelope.source != sender or entry != self.me:
             raise PeerError(f"{sender} sent {envelope}, which is not its own or does not enter at {self.me}")
         self._check_past(sender, message)
@@ -280,7 +283,7 @@ class Propagation:
         part = key[1] // 2
         tree = self.trees.get(part)
         if tree is None:
-            tree = self.trees[part] = Tree(self.routes.depth(part, self.me), stamps.first_of(self.id))
+            tree = self.trees[part] = Tree(self.routes.depth(part, self.me), self.first_stamp)
         if message.stamp:
             if message.stamp <= tree.above:
                 effects.append(Refuse(key[0], f"{key[0]} sent {envelope} with a stamp that does not grow"))
