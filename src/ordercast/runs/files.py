@@ -1,6 +1,6 @@
 """Parquet as others write it: which files are data, columns in the names of folders, and values that cannot be taken.
 
-Everything here is about one file; `audit.tables` knows what a table needs.
+Everything here is about one file; `runs.reader` knows what a table needs.
 """
 
 from contextlib import suppress
