@@ -7,9 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from ordercast import ClassRule, Level, Membership, Plan, Planner, Request, judge, make_plan
-from ordercast.core.edges import Carry, Edges, Resend
+from ordercast.core.edges import Edges
 from ordercast.core.effects import Append, Deliver, Effect, Send
 from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
+from ordercast.core.streams import Carry, Resend
 from ordercast.errors import InputError, PeerError
 from ordercast.names import ClassId, SiteId
 from ordercast.planning.plan import Cost, Edge, GroupPlan

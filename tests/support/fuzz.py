@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 from typing import Any, cast
 
-from ordercast.core.edges import Ack, Carry, Null, Resend
 from ordercast.core.events import Envelope, Message
+from ordercast.core.streams import Ack, Carry, Null, Resend
 from ordercast.errors import HistoryError
 from ordercast.history.disk import DiskHistory
 from ordercast.history.store import Checkpoint

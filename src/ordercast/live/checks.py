@@ -5,8 +5,8 @@ from functools import cache
 import msgspec
 
 from ordercast.core.configuration import NUMBER_AT_MOST
-from ordercast.core.edges import Carry
 from ordercast.core.events import Envelope, Message
+from ordercast.core.streams import Carry
 from ordercast.errors import PeerError
 from ordercast.names import SiteId
 from ordercast.protocols.registry import Deployment

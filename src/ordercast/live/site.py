@@ -20,10 +20,10 @@ from typing import Any, Self
 
 import msgspec
 
-from ordercast.core.edges import Ack, Carry, Null, Resend
 from ordercast.core.effects import Append, Deliver, Effect, Placed, Refuse, Safe, Send
 from ordercast.core.events import Control, Event, LinkDown, LinkUp, Message, Multicast, Received, Tick
 from ordercast.core.machines import Machines
+from ordercast.core.streams import Ack, Carry, Null, Resend
 from ordercast.errors import HistoryError, LocalError, OrdercastError
 from ordercast.history.store import Checkpoint, History, MemoryHistory, event_of, record
 from ordercast.live import look

@@ -413,8 +413,8 @@ class World:
                         self.watch.differs(site, effect.envelope.source, effect.envelope.number)
                 elif type(effect) in (Placed, Safe):
                     self._apply(site, [effect])
-                elif type(effect) not in (Append, Send):
-                    raise TypeError(f"a replay asks for what was not asked for before: {effect!r}")
+                elif type(effect) is not Append and type(effect) is not Send:
+                    raise AssertionError(f"{site} asks in a replay for what it had not asked for before: {effect}")
         if again:
             self.watch.differs(site, again[0][0].source, again[0][0].number)
         self._awake[site] = None

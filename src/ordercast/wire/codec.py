@@ -7,9 +7,9 @@ are opaque.
 
 import msgspec
 
-from ordercast.core import edges, resume
-from ordercast.core.edges import Carry
+from ordercast.core import resume, streams
 from ordercast.core.events import Control, Message
+from ordercast.core.streams import Carry
 from ordercast.errors import PeerError
 from ordercast.names import ClassId
 from ordercast.protocols import timestamp as lamport
@@ -23,9 +23,9 @@ TAGS: dict[int, type[Message]] = {
     1: propagation.Propagate,
     2: propagation.Place,
     3: propagation.Settled,
-    10: edges.Ack,
-    11: edges.Null,
-    12: edges.Resend,
+    10: streams.Ack,
+    11: streams.Null,
+    12: streams.Resend,
     13: resume.Resume,
     20: two_phase.Propose,
     21: two_phase.Proposal,
