@@ -16,9 +16,10 @@ from ordercast.core.configuration import Configuration
 from ordercast.errors import InputError
 from ordercast.protocols.registry import Deployment
 from ordercast.sim.explorer import Case, Explorer
+from ordercast.sim.happenings import Crash
 from ordercast.sim.network import Network
 from ordercast.sim.scenario import Scenario, deploy, judge
-from ordercast.sim.world import Crash, World
+from ordercast.sim.world import World
 from ordercast.testing.script import Script
 from tests.support.planted import planted
 

@@ -13,9 +13,10 @@ from ordercast.errors import PeerError
 from ordercast.names import ClassId, Level, SiteId
 from ordercast.protocols.registry import MACHINES, Deployment
 from ordercast.sim.explorer import Explorer
+from ordercast.sim.happenings import Crash
 from ordercast.sim.network import Cut, Network
 from ordercast.sim.scenario import Scenario, deploy, judge
-from ordercast.sim.world import Crash, World
+from ordercast.sim.world import World
 from tests.support.campaign import several_case
 
 PAIR = Membership.of({"A": ["main-1", "main-2"]})

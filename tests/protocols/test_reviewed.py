@@ -20,8 +20,10 @@ from ordercast.protocols.registry import MACHINES, Deployment
 from ordercast.protocols.swap.counting import Numbered
 from ordercast.protocols.swap.multicast import Swap
 from ordercast.protocols.timestamp import Ask
-from ordercast.sim.explorer import CRASH, TICK, Explorer, Move, State
+from ordercast.sim.explorer import Explorer
+from ordercast.sim.retelling import Move, State
 from ordercast.sim.scenario import Scenario, deploy
+from ordercast.sim.steps import CRASH, TICK
 from tests.support.campaign import small_case
 from tests.support.planted import planted
 
