@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from ordercast.core.edges import Ack, Carry
 from ordercast.core.events import Envelope, Event, LinkDown, LinkUp, Multicast, PeerReset, Received, Tick
+from ordercast.core.streams import Ack, Carry
 from ordercast.errors import HistoryError
 from ordercast.history.records import Met, Stored, decode, encode, encode_event, envelope_of
 from ordercast.names import ClassId

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ordercast.client.client import connect
-from ordercast.core.edges import Carry
 from ordercast.core.events import Envelope
+from ordercast.core.streams import Carry
 from ordercast.errors import HistoryError, LocalError, OrdercastError, PeerError
 from ordercast.history.store import Position
 from ordercast.live.site import Site

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from ordercast import Membership
-from ordercast.core.edges import Carry
 from ordercast.core.effects import Refuse
 from ordercast.core.events import Envelope, Event, Message, Multicast, Received
 from ordercast.core.machines import Machines
+from ordercast.core.streams import Carry
 from ordercast.errors import LocalError, PeerError
 from ordercast.names import ClassId, SiteId
 from ordercast.protocols.propagation.messages import Place, Propagate

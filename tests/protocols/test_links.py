@@ -6,17 +6,19 @@ import pytest
 from msgspec.structs import replace
 
 from ordercast import Membership
-from ordercast.core.effects import Deliver, Refuse, Safe, Send
+from ordercast.core.effects import Append, Deliver, Refuse, Safe, Send
 from ordercast.core.events import Event, LinkDown, LinkUp, Multicast, PeerReset, Received, Tick
 from ordercast.core.machines import Machines
 from ordercast.errors import PeerError
 from ordercast.names import ClassId, Level, SiteId
 from ordercast.protocols.registry import MACHINES, Deployment
 from ordercast.sim.explorer import Explorer
+from ordercast.sim.happenings import Crash
 from ordercast.sim.network import Cut, Network
 from ordercast.sim.scenario import Scenario, deploy, judge
-from ordercast.sim.world import Crash, World
+from ordercast.sim.world import World
 from tests.support.campaign import several_case
+from tests.support.planted import planted
 
 PAIR = Membership.of({"A": ["main-1", "main-2"]})
 
@@ -37,6 +39,7 @@ class Cluster:
         self.safe: dict[SiteId, list[int]] = {site: [] for site in self.machines}
         self.delivered: dict[SiteId, list[str]] = {site: [] for site in self.machines}
         self.refused: list[Refuse] = []
+        self.logged = dict.fromkeys(self.machines, 0)
         self.now = 0.0
 
     def do(self, site: SiteId, event: Event) -> None:
@@ -50,6 +53,8 @@ class Cluster:
                         todo.append((to, Received(at, message, class_id)))
                     case Deliver(envelope, _):
                         self.delivered[at].append(envelope.msg_id)
+                    case Append():
+                        self.logged[at] += 1
                     case Safe(number):
                         self.safe[at].append(number)
                     case Refuse():
@@ -205,6 +210,28 @@ def test_a_dead_leaf_does_not_stop_groups_it_is_not_in(protocol: str) -> None:
         "b": 20,
         "c": 20,
     }
+
+
+def test_issue_12_k_requests_that_come_again_are_not_logged() -> None:
+    """Issue 12 (k): a member is down and a history full; what its sender repeats at every tick leaves no record."""
+    with planted("protocols.sequencing", ("HISTORY_AT_MOST = 1024", "HISTORY_AT_MOST = 6")):
+        deployment = deployed("sequencer", Membership.of({"A": "abc", "B": "abd"}))
+        (class_id,) = deployment.groups.classes
+        assert deployment.sequencers(class_id) == ("a",)
+        cluster = Cluster(deployment)
+        cluster.away.add("c")
+        for group in "AAAAAAAABBBB":  # two to A find the history full, and those to B wait for them
+            cluster.do("d", Multicast((group,), b""))
+        cluster.tick()
+        before = dict(cluster.logged)
+        assert cluster.machines["d"].under_way(class_id) == 6
+        cluster.tick(50)
+        assert cluster.logged == before
+
+        cluster.away.clear()
+        cluster.tick(20)
+        assert cluster.delivered["d"] == ["d:9", "d:10", "d:11", "d:12"]
+        assert not any(machines.held() for machines in cluster.machines.values())
 
 
 @pytest.mark.slow

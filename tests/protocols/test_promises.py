@@ -66,7 +66,7 @@ def test_a_pipelined_request_is_known_to_what_comes_after_it() -> None:
         assert list(broken()) == ["causal"]
 
 
-@pytest.mark.parametrize(("protocol", "level"), product(MACHINES, Level))
+@pytest.mark.parametrize(("protocol", "level"), list(product(MACHINES, Level)))
 def test_classes_too_fine_for_the_level_are_refused(protocol: str, level: Level) -> None:
     """The triangle: its three classes by s2 keep `total`, and not `acyclic`."""
     triangle = Membership.of({"G": "pq", "H": "qr", "I": "rp"})

@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
-from ordercast.core.edges import Carry, Edges, Null
+from ordercast.core.edges import Edges
 from ordercast.core.effects import Send
+from ordercast.core.streams import Carry, Null
 from ordercast.names import ClassId
 from ordercast.protocols.timestamp import Ask
 from ordercast.sim.scenario import run

@@ -15,9 +15,10 @@ from ordercast.core.machines import Machines
 from ordercast.names import ClassId, SiteId
 from ordercast.protocols.registry import MACHINES, Deployment
 from ordercast.protocols.sequencing.sequencer import HISTORY_AT_MOST
+from ordercast.sim.happenings import Crash
 from ordercast.sim.network import Cut, Network
 from ordercast.sim.scenario import Scenario, deploy, judge, run
-from ordercast.sim.world import Crash, World
+from ordercast.sim.world import World
 from tests.support.campaign import KINDS, MIXES, Kind, scenario
 from tests.support.planted import planted
 

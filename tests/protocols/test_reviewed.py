@@ -7,9 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from ordercast import ClassRule, Level, Membership, Plan, Planner, Request, judge, make_plan
-from ordercast.core.edges import Carry, Edges, Resend
+from ordercast.core.edges import Edges
 from ordercast.core.effects import Append, Deliver, Effect, Send
 from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
+from ordercast.core.streams import Carry, Resend
 from ordercast.errors import InputError, PeerError
 from ordercast.names import ClassId, SiteId
 from ordercast.planning.plan import Cost, Edge, GroupPlan
@@ -19,8 +20,10 @@ from ordercast.protocols.registry import MACHINES, Deployment
 from ordercast.protocols.swap.counting import Numbered
 from ordercast.protocols.swap.multicast import Swap
 from ordercast.protocols.timestamp import Ask
-from ordercast.sim.explorer import CRASH, TICK, Explorer, Move, State
+from ordercast.sim.explorer import Explorer
+from ordercast.sim.retelling import Move, State
 from ordercast.sim.scenario import Scenario, deploy
+from ordercast.sim.steps import CRASH, TICK
 from tests.support.campaign import small_case
 from tests.support.planted import planted
 

@@ -9,9 +9,9 @@ from ordercast.membership.table import Membership
 from ordercast.names import ClassRule, Level, Planner
 from ordercast.protocols.registry import MACHINES, Causal
 from ordercast.sim.explorer import Case
+from ordercast.sim.happenings import Crash
 from ordercast.sim.network import Cut, Network
 from ordercast.sim.scenario import Scenario, deploy
-from ordercast.sim.world import Crash
 
 Kind = tuple[str, bool]
 """A protocol by name, and whether it runs with the causal option."""

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from ordercast.core.edges import Ack, Carry, Null, Resend
 from ordercast.core.events import Envelope, Message
+from ordercast.core.streams import Ack, Carry, Null, Resend
 from ordercast.live.config import Cluster
 from ordercast.live.links import Link
 from ordercast.live.session import Session

@@ -5,8 +5,8 @@ import random
 
 from msgspec.structs import replace
 
-from ordercast.core.edges import Carry
 from ordercast.core.effects import Effect, Send
+from ordercast.core.streams import Carry
 from ordercast.membership.table import Membership
 from ordercast.names import SiteId
 from ordercast.protocols.swap.counting import Count, Numbered

@@ -10,10 +10,12 @@ from pathlib import Path
 from ordercast.protocols import registry as deployment
 
 SWAPS = [f"swap.{name}" for name in ("multicast", "arrow", "combining", "hybrid", "counting")]
-PASSING = [f"propagation.{name}" for name in ("messages", "pasts", "machine")]
-SEQUENCING = [f"sequencing.{name}" for name in ("messages", "sequencer", "machine")]
+PASSING = [f"propagation.{name}" for name in ("messages", "pasts", "rules", "machine")]
+SEQUENCING = [
+    f"sequencing.{name}" for name in ("messages", "sequencer", "sender", "member", "rules", "counts", "machine")
+]
 PROTOCOLS = [*PASSING, "two_phase", "timestamp", *SWAPS, *SEQUENCING, "registry"]
-CORE = [f"ordercast.core.{name}" for name in ("stamps", "resume", "edges", "contexts")]
+CORE = [f"ordercast.core.{name}" for name in ("stamps", "resume", "streams", "settling", "edges", "contexts")]
 NAMES = [*CORE, *(f"ordercast.protocols.{name}" for name in PROTOCOLS)]
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ordercast.core.edges import Ack, Carry
 from ordercast.core.events import Envelope
+from ordercast.core.streams import Ack, Carry
 from ordercast.errors import LocalError, PeerError
 from ordercast.names import ClassId
 from ordercast.protocols.propagation.messages import Propagate

@@ -188,7 +188,7 @@ def _print(result: dict[str, Any], as_json: bool) -> None:
 
 
 def _crash(text: str) -> Any:
-    from ordercast.sim.world import Crash
+    from ordercast.sim.happenings import Crash
 
     match = re.fullmatch(r"(.+)@([\d.]+)(?::([\d.]+))?", text)
     if not match or (match[3] and float(match[3]) <= float(match[2])):

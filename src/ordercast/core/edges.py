@@ -1,155 +1,35 @@
 """Numbered edges: per-edge sequence numbers, wait queues, resends (GS88 §3.2 and App. I; errata 3, 4, 5, 9, 16).
 
-An edge has a sender, a receiver and a stream. Streams are small numbers inside a class; they keep traffic apart that
-must not wait for each other (errata 6).
+An edge has a sender, a receiver and a stream (`core.streams`).
 
 The receiver takes numbers in order. It parks what is early, drops what it had, and asks again for what is missing. The
 sender keeps what is not acknowledged. A null message tells the last number sent, so the receiver also notices when the
 last message is lost. Acknowledgements and nulls are sent at ticks. When a link comes up, both ends compare their counts
 (`core.resume`).
 
-With `subtree`, a site acknowledges a number only when everything it sent on because of that number is acknowledged
-(`owe`). So an acknowledgement says that the whole subtree below has the message, and a source knows what is safe.
-Such acknowledgements are selective: a message whose subtree has it is acknowledged although an earlier one, to other
-members, still waits for a member that is away.
+With `subtree`, a site acknowledges a number only when the whole subtree below has it (`core.settling`).
 
 Invariants: acked <= sent; settled < expected; every number in `beyond` lies between settled + 1 and expected.
 """
 
-from bisect import insort
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
-
-import msgspec
+from typing import Any, TypeVar
 
 from ordercast.core.effects import Append, Effect, Held, Refuse, Send
-from ordercast.core.events import Control, Event, LinkDown, LinkUp, Message, Multicast, PeerReset, Received
+from ordercast.core.events import Event, LinkDown, LinkUp, Message, Multicast, PeerReset, Received, Tick
 from ordercast.core.resume import LOST, Counts, Resume, began_anew, check_resume, who_lost
+from ordercast.core.settling import Settling, ranges_beyond
+from ordercast.core.streams import Ack, Carry, EdgesState, In, Key, Null, Out, Range, Resend, counts_of
 from ordercast.errors import PeerError
 from ordercast.names import ClassId, SiteId
 
 EARLY_AT_MOST = 100_000  # numbers further ahead than this are not parked: the wait queue is bounded (errata 62)
 RESEND_AT_MOST = 256  # envelopes per request; the rest is asked for when these are there
-RANGES_AT_MOST = 256  # ranges per acknowledgement; the others are told at the next ticks
 
-HERE: SiteId = ""
-"""The sender of what this site's own application sends."""
-Key = tuple[SiteId, int]
-"""A peer and a stream."""
-Range = tuple[int, int]
-"""The first and the last number."""
 Originate = Callable[[Multicast, list[Effect]], None]
 Take = Callable[[SiteId, Any, list[Effect]], None]
 Check = Callable[[SiteId, Message], None]
-M = TypeVar("M")
-
-
-class Carry(Message, Generic[M], frozen=True, gc=False):
-    """A message with its number on this edge."""
-
-    stream: int
-    number: int
-    message: M
-
-    def __str__(self) -> str:
-        return f"{self.message} seq={self.number}"
-
-
-class Null(Control, frozen=True, gc=False, tag=11):
-    """I am alive, and this was the last number (GS88 §3.2, null messages)."""
-
-    stream: int
-    last: int
-
-    def __str__(self) -> str:
-        return f"Null last={self.last}"
-
-
-class Resend(Control, frozen=True, gc=False, tag=12):
-    """Send these numbers again."""
-
-    stream: int
-    first: int
-    last: int
-
-    def __str__(self) -> str:
-        return f"Resend {self.first}-{self.last}"
-
-
-class Ack(Control, frozen=True, gc=False, tag=10):
-    """I have everything up to this number, and these ranges beyond it."""
-
-    stream: int
-    upto: int
-    beyond: tuple[Range, ...] = ()
-
-    def __str__(self) -> str:
-        return f"Ack {self.upto}" + "".join(f" {first}-{last}" for first, last in self.beyond)
-
-
-class Out(msgspec.Struct, Generic[M], array_like=True):
-    """The sender's end of an edge."""
-
-    sent: int = 0
-    """The number given last."""
-    acked: int = 0
-    """Everything up to this number was acknowledged."""
-    told: int = 0
-    """The number given last when a tick last looked."""
-    since: float = 0.0
-    """When a tick last saw something new."""
-    linked: int = 0
-    """What was acknowledged when the link came up."""
-    kept: dict[int, Carry[M]] = {}
-    """Not yet acknowledged."""
-    because: dict[int, tuple[Key, int]] = {}
-    """With `subtree`: for a number, the incoming edge and its number that wait for it."""
-
-
-class In(msgspec.Struct, Generic[M], array_like=True):
-    """The receiver's end of an edge."""
-
-    expected: int = 1
-    early: dict[int, M] = {}
-    """The wait queue."""
-    since: float = 0.0
-    asked: bool = False
-    """Since the last tick."""
-    asked_upto: int = 0
-    seen: int = 0
-    """The highest number known to be missing."""
-    fresh: bool = False
-    """There is something to acknowledge."""
-    settled: int = 0
-    """Everything up to this number may be acknowledged."""
-    beyond: list[int] = []
-    """With `subtree`: further numbers that may be acknowledged, sorted."""
-    told: int = 0
-    """With `subtree`: up to which number of `beyond` the last acknowledgement went; 0 when it held them all."""
-    again: bool = False
-    """With `subtree`: below `told` there is something new."""
-    linked: int = 0
-    """What had been received when the link came up."""
-    owed: dict[int, int] = {}
-    """With `subtree`: how many acknowledgements a number waits for."""
-
-
-class EdgesState(msgspec.Struct, Generic[M], array_like=True):
-    """All edges of a machine."""
-
-    now: float
-    outgoing: list[tuple[Key, Out[M]]]
-    incoming: list[tuple[Key, In[M]]]
-    own: dict[int, int]
-    """With `subtree`: how many acknowledgements this site's own messages wait for, by their numbers."""
-
-    def durable(self) -> object:
-        """Return what a replay rebuilds: the numbers given and expected, and what is parked.
-
-        The rest is volatile: what is acknowledged, asked for, told, and when.
-        """
-        incoming = [(key, edge.expected, edge.early) for key, edge in self.incoming if edge.expected > 1 or edge.early]
-        return [(key, out.sent) for key, out in self.outgoing], incoming
+T = TypeVar("T")
 
 
 class Edges:
@@ -161,47 +41,23 @@ class Edges:
         self.me, self.class_id, self.streams = me, class_id, streams
         self.subtree, self.patience = subtree, patience
         self.now = 0.0
-        self.safe: list[int] = []  # own messages whose last acknowledgement has come; whoever reads it clears it
         self._out: dict[Key, Out[Any]] = {}  # sorted by key, so that ticks send in one order
         self._in: dict[Key, In[Any]] = {}
-        self._own: dict[int, int] = {}
-
-    def step(self, event: Event, originate: Originate, check: Check, take: Take) -> list[Effect]:
-        """Take an event for a machine all of whose traffic runs over edges.
-
-        `check` sees a message before anything changes and raises PeerError for what no honest peer sends. What can only
-        be judged in its turn, `take` refuses with PeerError before it changes anything: the number is used up and
-        logged, so that a replay goes the same way, and the host is asked to drop the link.
-        """
-        if isinstance(event, Received):
-            if type(event.message) is not Carry:
-                return self.control(event.sender, event.message)
-            self.check_stream(event.sender, event.message.stream)
-            check(event.sender, event.message.message)
-            effects: list[Effect] = [Append(event)]
-            for message in self.receive(event.sender, event.message, effects):
-                try:
-                    take(event.sender, message, effects)
-                except PeerError as error:
-                    effects.append(Refuse(event.sender, str(error)))
-            return effects
-        if isinstance(event, Multicast):
-            effects = [Append(event)]
-            originate(event, effects)
-            return effects
-        return self.passes(event)
+        self.settling = Settling(self._incoming)
 
     def passes(self, event: Event) -> list[Effect]:
         """Take what happens to all edges or to all edges of a peer: time and links."""
-        if isinstance(event, LinkUp):
-            return self._link_up(event.peer)
-        if isinstance(event, LinkDown):
-            return []  # what is under way may be lost; it is kept until it is acknowledged
-        if isinstance(event, PeerReset):
-            met = any(peer == event.peer for peer, _ in (*self._out, *self._in))
-            return [Refuse(event.peer, began_anew(self.me, event.peer, event.incarnation), LOST)] if met else []
-        assert not isinstance(event, Received | Multicast)
-        return self.tick(event.now)
+        match event:
+            case Tick(now):
+                return self.tick(now)
+            case LinkUp(peer):
+                return self._link_up(peer)
+            case LinkDown():
+                return []  # what is under way may be lost; it is kept until it is acknowledged
+            case PeerReset(peer, incarnation):
+                met = any(key[0] == peer for key in (*self._out, *self._in))
+                return [Refuse(peer, began_anew(self.me, peer, incarnation), LOST)] if met else []
+        raise TypeError(f"no edge takes {event!r}")
 
     def check_stream(self, sender: SiteId, stream: int) -> None:
         """Raise PeerError for a stream that this class does not have."""
@@ -243,19 +99,13 @@ class Edges:
         edge.fresh = True
         if carry.number == edge.expected:
             edge.expected += 1
-            if not edge.early:
-                if not self.subtree:
-                    edge.settled = carry.number
-                if edge.asked_upto < edge.expected <= edge.seen:  # that was all we asked for: there is more
-                    self._ask(sender, carry.stream, edge, edge.seen, effects)
-                return [carry.message]
             ready = [carry.message]
             while edge.expected in edge.early:  # a loop, not a recursion per parked message (errata 5)
                 ready.append(edge.early.pop(edge.expected))
                 edge.expected += 1
             if not self.subtree:
                 edge.settled = edge.expected - 1
-            if edge.asked_upto < edge.expected <= edge.seen:
+            if edge.asked_upto < edge.expected <= edge.seen:  # that was all we asked for: there is more
                 self._ask(sender, carry.stream, edge, min(edge.early) - 1 if edge.early else edge.seen, effects)
             return ready
         if carry.number < edge.expected:  # a duplicate must not sit at the head of the queue (errata 5)
@@ -280,48 +130,9 @@ class Edges:
             edge.asked_upto = min(last, edge.expected + RESEND_AT_MOST - 1)
             effects.append(Send(sender, Resend(stream, edge.expected, edge.asked_upto), self.class_id))
 
-    # What the subtree has.
-
-    def owe(self, key: Key, number: int, sent: list[tuple[SiteId, int]]) -> None:
-        """With `subtree`: this number settles when what was just sent to these edges is acknowledged.
-
-        With the key of `HERE` the number is that of an own message, which is `safe` when it settles.
-        """
-        if not sent:
-            self._settle(key, number)
-            return
-        if key[0] == HERE:
-            self._own[number] = len(sent)
-        else:
-            self._incoming(key).owed[number] = len(sent)
-        for to, stream in sent:
-            out = self._out[to, stream]
-            out.because[out.sent] = (key, number)
-
-    def _pay(self, key: Key, number: int) -> None:
-        """One acknowledgement has come that a number waits for."""
-        owed = self._own if key[0] == HERE else self._in[key].owed
-        owed[number] -= 1
-        if not owed[number]:
-            del owed[number]
-            self._settle(key, number)
-
-    def _settle(self, key: Key, number: int) -> None:
-        if key[0] == HERE:
-            self.safe.append(number)
-            return
-        edge = self._incoming(key)
-        edge.fresh = True
-        edge.again = edge.again or number <= edge.told
-        insort(edge.beyond, number)
-        done = 0
-        for settled in edge.beyond:
-            if settled != edge.settled + 1:
-                break
-            edge.settled += 1
-            done += 1
-        del edge.beyond[:done]
-        assert edge.settled < edge.expected, "settled before it was received"
+    def owe(self, key: Key, number: int, sent: list[Key]) -> None:
+        """With `subtree`: this number settles when what was just sent to these edges is acknowledged."""
+        self.settling.owe(key, number, [self._out[edge] for edge in sent])
 
     # Control.
 
@@ -370,7 +181,7 @@ class Edges:
     def _drop(self, out: Out[Any], number: int) -> None:
         """A number is acknowledged, perhaps for the second time."""
         if out.kept.pop(number, None) is not None and number in out.because:
-            self._pay(*out.because.pop(number))
+            self.settling.pay(*out.because.pop(number))
 
     def _told_last(self, sender: SiteId, stream: int, last: int, effects: list[Effect]) -> None:
         edge = self._incoming((sender, stream))
@@ -397,7 +208,7 @@ class Edges:
                 edge.seen = edge.asked_upto = 0
             if edge.fresh:
                 edge.fresh = False
-                beyond = self._ranges(edge) if edge.beyond else ()
+                beyond = ranges_beyond(edge) if edge.beyond else ()
                 effects.append(Send(sender, Ack(stream, edge.settled, beyond), self.class_id))
         for (to, stream), out in self._out.items():
             if out.kept:
@@ -407,23 +218,6 @@ class Edges:
                 elif out.told != out.sent:
                     out.told, out.since = out.sent, now
         return effects
-
-    @staticmethod
-    def _ranges(edge: In[Any]) -> tuple[Range, ...]:
-        """Return what is settled beyond a gap, as ranges; when they are too many, the next ones at the next tick."""
-        ranges: list[Range] = []
-        for number in edge.beyond:
-            if number <= edge.told:
-                continue
-            if ranges and ranges[-1][1] == number - 1:
-                ranges[-1] = (ranges[-1][0], number)
-            elif len(ranges) == RANGES_AT_MOST:
-                edge.fresh, edge.told = True, ranges[-1][1]
-                return tuple(ranges)
-            else:
-                ranges.append((number, number))
-        edge.told, edge.fresh, edge.again = 0, edge.again, False
-        return tuple(ranges)
 
     def _link_up(self, peer: SiteId) -> list[Effect]:
         """Tell the peer what this site knows of every stream between them, so that both can compare and ask."""
@@ -439,10 +233,7 @@ class Edges:
         return effects
 
     def _counts(self, key: Key) -> Counts:
-        out, edge = self._out.get(key), self._in.get(key)
-        sent, acked = (out.sent, out.linked) if out is not None else (0, 0)
-        received, before = (edge.expected - 1, edge.linked) if edge is not None else (0, 0)
-        return Counts(sent, acked, received, before)
+        return counts_of(self._out.get(key), self._in.get(key))
 
     # Looking.
 
@@ -462,9 +253,8 @@ class Edges:
     @property
     def idle(self) -> bool:
         """Whether nothing is parked, nothing is unacknowledged and nothing is to be acknowledged."""
-        for out in self._out.values():
-            if out.kept:
-                return False
+        if any(out.kept for out in self._out.values()):
+            return False
         return not any(edge.early or edge.fresh for edge in self._in.values())
 
     def snapshot(self) -> EdgesState[Any]:
@@ -472,15 +262,38 @@ class Edges:
         for edge in self._in.values():
             if len(edge.early) > 1:
                 edge.early = dict(sorted(edge.early.items()))
-        return EdgesState(self.now, list(self._out.items()), list(self._in.items()), self._own)
+        return EdgesState(self.now, list(self._out.items()), list(self._in.items()), self.settling.own)
 
     def restore(self, state: EdgesState[Any]) -> None:
         """Take over a state."""
-        self.now, self._own = state.now, state.own
+        self.now, self.settling.own = state.now, state.own
         self._out, self._in = _sorted(state.outgoing), _sorted(state.incoming)
 
 
-T = TypeVar("T")
+def step_over(edges: Edges, event: Event, originate: Originate, check: Check, take: Take) -> list[Effect]:
+    """Take an event for a machine all of whose traffic runs over edges.
+
+    `check` sees a message before anything changes and raises PeerError for what no honest peer sends. What can only be
+    judged in its turn, `take` refuses with PeerError before it changes anything: the number is used up and logged, so
+    that a replay goes the same way, and the host is asked to drop the link.
+    """
+    if isinstance(event, Received):
+        if type(event.message) is not Carry:
+            return edges.control(event.sender, event.message)
+        edges.check_stream(event.sender, event.message.stream)
+        check(event.sender, event.message.message)
+        effects: list[Effect] = [Append(event)]
+        for message in edges.receive(event.sender, event.message, effects):
+            try:
+                take(event.sender, message, effects)
+            except PeerError as error:
+                effects.append(Refuse(event.sender, str(error)))
+        return effects
+    if isinstance(event, Multicast):
+        effects = [Append(event)]
+        originate(event, effects)
+        return effects
+    return edges.passes(event)
 
 
 def _sorted(edges: Iterable[tuple[Key, T]]) -> dict[Key, T]:

@@ -5,8 +5,8 @@ To add a kind of record: a struct with the next tag, a case in `encode_event`, a
 
 import msgspec
 
-from ordercast.core.edges import Carry
 from ordercast.core.events import Envelope, Event, LinkDown, LinkUp, Multicast, PeerReset, Received, Tick
+from ordercast.core.streams import Carry
 from ordercast.errors import HistoryError, PeerError
 from ordercast.names import ClassId, GroupId, SiteId
 from ordercast.wire.codec import Encoder

@@ -52,8 +52,12 @@ class Dialer:
             log.debug("link.failed site=%s peer=%s reason=%r", site.me, peer, str(error))
             return None
 
-    async def stop(self) -> None:
+    def cancel(self) -> None:
         """Call nobody any more."""
         for task in self._calling.values():
             task.cancel()
+
+    async def stop(self) -> None:
+        """Call nobody any more, and wait until all calls have ended."""
+        self.cancel()
         await asyncio.gather(*self._calling.values(), return_exceptions=True)

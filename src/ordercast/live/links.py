@@ -9,8 +9,8 @@ import ssl
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
-from ordercast.core.edges import Null
 from ordercast.core.events import Control, Message
+from ordercast.core.streams import Null
 from ordercast.errors import PeerError, bounded
 from ordercast.names import ClassId, SiteId
 from ordercast.node.inputs import FromPeer, Greeted, LinkMade, RefusedBy

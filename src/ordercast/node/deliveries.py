@@ -2,9 +2,9 @@
 
 from ordercast.client.values import Lot
 from ordercast.core.configuration import Configuration
-from ordercast.core.edges import Carry
 from ordercast.core.effects import Deliver
 from ordercast.core.events import Event, Multicast, Received
+from ordercast.core.streams import Carry
 from ordercast.history.store import Position
 from ordercast.names import GroupId, SiteId
 from ordercast.node.inputs import Delivered

@@ -11,8 +11,8 @@ from functools import cache
 import msgspec
 
 from ordercast.core.configuration import NUMBER_AT_MOST, Configuration
-from ordercast.core.edges import Ack, Carry, Null, Resend
 from ordercast.core.events import Control, Envelope, Event, Message, Received
+from ordercast.core.streams import Ack, Carry, Null, Resend
 from ordercast.errors import PeerError
 from ordercast.names import ClassId, SiteId
 from ordercast.node.inputs import Hangup, Output

@@ -165,7 +165,7 @@ class Node:
         if self.phase in ENDED:
             return
         self._enter(Phase.FAILED)
-        self.failed = error
+        self.failed, self.peers.failed = error, str(error)
         for work in self.pipeline.clear():
             if type(work) is io.Resolve:  # who waits for the commit hears that there is none
                 self.tell(io.Resolve(work.token, error=error))

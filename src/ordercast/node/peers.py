@@ -55,6 +55,7 @@ class Peers:
             SiteId, int
         ] = {}  # the process of each peer that was met last: while it runs it loses nothing
         self.refused: dict[SiteId, str] = {}  # who does not talk to us, or we to it, and why
+        self.failed: str | None = None  # why this site talks to nobody any more
         self.lost: str | None = None  # a peer says that this site has lost its history
         self.restarted: SiteId = ""  # whose restart began this epoch
         self.epoch = 1
@@ -79,6 +80,8 @@ class Peers:
 
     def _who(self, hello: Hello, called: SiteId | None) -> Refusal | None:
         me, settings, site = self.me, self.settings, hello.site
+        if self.failed is not None:
+            return Refusal(f"{me} has failed: {self.failed}", "failed")
         if hello.version != VERSION:
             return Refusal(f"{site} speaks version {hello.version}, {me} speaks {VERSION}", "version")
         if hello.cluster != settings.cluster:

@@ -168,6 +168,7 @@ def recover(node: "Node") -> Iterator[None]:
             node.keeper.first()
         return
     _restore(node, found)
+    yield
     for number, data in enumerate(node.history.records(found.records), start=found.records + 1):
         node.pipeline.replayed(data)
         _replay(node, records.decode(data), number)

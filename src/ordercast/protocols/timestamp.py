@@ -12,10 +12,11 @@ import msgspec
 
 from ordercast.core import stamps
 from ordercast.core.configuration import NUMBER_AT_MOST, OrderClass
-from ordercast.core.edges import Edges, EdgesState
+from ordercast.core.edges import Edges, step_over
 from ordercast.core.effects import Deliver, Effect, Held
 from ordercast.core.events import Envelope, Event, Message, Multicast
 from ordercast.core.source import Source
+from ordercast.core.streams import EdgesState
 from ordercast.errors import PeerError
 from ordercast.names import SiteId
 
@@ -82,7 +83,7 @@ class Timestamp:
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
-        return self.edges.step(event, self._originate, self._check, self._take)
+        return step_over(self.edges, event, self._originate, self._check, self._take)
 
     def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
         self.groups.origin(self.me, multicast.groups)

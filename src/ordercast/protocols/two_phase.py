@@ -13,10 +13,11 @@ import msgspec
 
 from ordercast.core import stamps
 from ordercast.core.configuration import NUMBER_AT_MOST, Destination, OrderClass
-from ordercast.core.edges import Edges, EdgesState
+from ordercast.core.edges import Edges, step_over
 from ordercast.core.effects import Deliver, Effect, Held
 from ordercast.core.events import Envelope, Event, Message, Multicast
 from ordercast.core.source import Source
+from ordercast.core.streams import EdgesState
 from ordercast.errors import PeerError
 from ordercast.names import GroupId, SiteId
 
@@ -113,7 +114,7 @@ class TwoPhase:
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
-        effects = self.edges.step(event, self._originate, self._check, self._take)
+        effects = step_over(self.edges, event, self._originate, self._check, self._take)
         while self.may_start:  # a loop: a message whose only destination is its source is decided while it starts
             self._start(self.may_start.popleft(), effects)
         return effects

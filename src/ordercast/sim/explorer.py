@@ -20,21 +20,30 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import Any, NamedTuple
 
-from ordercast.core.effects import Append, Deliver, Placed, Refuse, Safe, Send
-from ordercast.core.events import Event, LinkDown, LinkUp, Message, Multicast, Received, Tick
-from ordercast.core.machines import Machines
-from ordercast.names import ClassId, GroupId, SiteId
+from ordercast.core.effects import Deliver
+from ordercast.names import GroupId, SiteId
 from ordercast.protocols.registry import Deployment
-from ordercast.sim.film import Film, Mark
-from ordercast.sim.world import flight_of
+from ordercast.sim.film import Film
+from ordercast.sim.retelling import Move, Retelling, State
+from ordercast.sim.steps import (
+    CARRY,
+    CRASH,
+    DOUBLE,
+    DOWN,
+    LOSE,
+    MULTICAST,
+    RECONNECT,
+    TICK,
+    UP,
+    Code,
+    Delivery,
+    Local,
+    Steps,
+)
 from ordercast.verify.deliveries import ALWAYS, JUDGES
 from ordercast.verify.findings import Sent
 from ordercast.verify.record import Record
-
-MULTICAST, CARRY, LOSE, DOUBLE, RECONNECT, CRASH, TICK = range(7)
-UP, DOWN = 7, 8  # what a site is told of a link
 
 
 @dataclass(frozen=True)
@@ -64,31 +73,6 @@ class Explored:
     film: Film | None = None
 
 
-Delivery = tuple[str, int, bytes, bytes]
-"""Message, order, stamp, body."""
-
-
-class Local(NamedTuple):
-    """What one site has become."""
-
-    site: int
-    machine: int  # its number, see `Explorer._freeze`
-    log: tuple[Delivery, ...]
-    after: tuple[int, ...]  # for each multicast of this site: deliveries here before it was sent
-    inputs: tuple[Event, ...]  # the durable log, kept only while a crash may happen
-    places: tuple[tuple[int, bytes], ...] = ()  # what this site heard of its messages
-
-
-Move = tuple[int, int, int, int]
-"""What happens: a kind, a site or a link, which message of the link, and after how many effects the site crashes.
-
-Zero effects: it does not crash.
-"""
-Sends = tuple[tuple[int, int], ...]
-State = tuple[int, ...]
-"""A number for each site, one for each link, then losses, duplicates, reconnects and crashes left, and ticks passed."""
-
-
 class Explorer:
     """Breadth-first search over the states of a case."""
 
@@ -99,17 +83,7 @@ class Explorer:
         self.number = {site: index for index, site in enumerate(self.sites)}
         self.orders = [[groups for source, groups in case.multicasts if source == site] for site in self.sites]
         self.faults = self.count + self.count**2  # where the faults left stand in a state
-        self._machines: dict[bytes, int] = {}  # a snapshot, as bytes -> its number
-        self._frozen: list[bytes] = []
-        self._idle: list[bool] = []
-        self._locals: dict[Local, int] = {}
-        self._local: list[Local] = []
-        self._messages: dict[tuple[Message, ClassId], int] = {}
-        self._message: list[tuple[Message, ClassId]] = []
-        self._contents: dict[tuple[int, ...], int] = {(): 0}
-        self._content: list[tuple[int, ...]] = [()]
-        # By number of the site: what it becomes, sends, how many effects there were, and its messages called safe.
-        self._steps: list[dict[Any, tuple[int, Sends, int, tuple[int, ...]]]] = []
+        self.known = Steps(self.deployment, self.orders)
         self._called_safe: dict[str, str] = {}
 
     def run(self) -> Explored:
@@ -136,7 +110,11 @@ class Explorer:
                 found.ends += 1
                 found.findings = self._called_safe or self._judge(state)
                 if found.findings:
-                    found.trace, found.film = self._trace(parents, moves, index)
+                    way = []
+                    while index:
+                        way.append(moves[index])
+                        index = parents[index]
+                    found.trace, found.film = Retelling(self.known, start, self._do).tell(way[::-1])
                     break
             if found.states > self.case.states_at_most:
                 found.complete = False
@@ -145,8 +123,8 @@ class Explorer:
 
     def _start(self) -> State:
         case = self.case
-        fresh = [self._freeze(self.deployment.machines(site)) for site in self.sites]
-        sites = [self._local_number(Local(index, machine, (), (), ())) for index, machine in enumerate(fresh)]
+        fresh = [self.known.freeze(self.deployment.machines(site)) for site in self.sites]
+        sites = [self.known.local_number(Local(index, machine, (), (), ())) for index, machine in enumerate(fresh)]
         faults = (case.losses, case.duplicates, case.reconnects, case.crashes)
         return (*sites, *[0] * self.count**2, *faults, 0)
 
@@ -155,11 +133,11 @@ class Explorer:
         moved = False
         losses, duplicates, reconnects, crashes, ticks = state[self.faults :]
         for site in range(self.count):
-            if len(self._local[state[site]].after) < len(self.orders[site]):
+            if len(self.known.local[state[site]].after) < len(self.orders[site]):
                 moved = True
                 yield from self._with_crashes(state, (MULTICAST, site, 0, 0), site)
         for link in range(self.count, self.faults):
-            content = self._content[state[link]]
+            content = self.known.content[state[link]]
             if not content:
                 continue
             moved = True
@@ -182,7 +160,7 @@ class Explorer:
         if not moved and ticks < self.case.ticks_at_most and not self._all_idle(state):
             yield (TICK, 0, 0, 0), self._do(state, (TICK, 0, 0, 0))
             for site in range(self.count) if crashes else ():
-                for effects in range(1, self._steps[state[site]][(TICK, ticks + 1), crashes][2]):
+                for effects in range(1, self.known.steps[state[site]][(TICK, ticks + 1), crashes][2]):
                     yield (TICK, site, 0, effects), self._do(state, (TICK, site, 0, effects))
 
     def _with_crashes(self, state: State, move: Move, site: int) -> Iterator[tuple[Move, State]]:
@@ -190,16 +168,16 @@ class Explorer:
         yield move, self._do(state, move)
         if state[-2]:
             event = self._code(state, move)
-            for effects in range(1, self._steps[state[site]][event, state[-2]][2]):
+            for effects in range(1, self.known.steps[state[site]][event, state[-2]][2]):
                 broken = (*move[:3], effects)
                 yield broken, self._do(state, broken)
 
-    def _code(self, state: State, move: Move) -> tuple[int, ...]:
+    def _code(self, state: State, move: Move) -> Code:
         """Return what a site is fed by a multicast or an arrival, in numbers."""
         kind, at, choice, _ = move
         if kind == MULTICAST:
-            return (MULTICAST, len(self._local[state[at]].after))
-        return (CARRY, (at - self.count) // self.count, self._content[state[at]][choice])
+            return (MULTICAST, len(self.known.local[state[at]].after))
+        return (CARRY, (at - self.count) // self.count, self.known.content[state[at]][choice])
 
     def _do(self, state: State, move: Move) -> State:
         """Let one thing happen."""
@@ -219,9 +197,9 @@ class Explorer:
             if effects:
                 self._feed(after, at, (TICK, after[-1]), effects)
         else:
-            content = self._content[state[at]]
+            content = self.known.content[state[at]]
             if kind != DOUBLE:
-                after[at] = self._content_number(content[:choice] + content[choice + 1 :])
+                after[at] = self.known.content_number(content[:choice] + content[choice + 1 :])
             if kind != CARRY:
                 after[self.faults + kind - LOSE] -= 1
             if kind != LOSE:
@@ -237,18 +215,18 @@ class Explorer:
             for site, peer in ((one, other), (other, one)):
                 self._feed(state, site, (code, peer))
 
-    def _feed(self, state: list[int], site: int, event: tuple[int, ...], effects: int = 0) -> None:
+    def _feed(self, state: list[int], site: int, event: Code, effects: int = 0) -> None:
         """Step one site and put what it sends on its links; with `effects` it crashes after so many of them."""
-        steps = self._steps[state[site]]
+        steps = self.known.steps[state[site]]
         key = (event, state[-2], effects) if effects else (event, state[-2])
         step = steps.get(key)
         if step is None:
-            step = steps[key] = self._step(self._local[state[site]], event, state[-2] > 0, effects)
+            step = steps[key] = self.known.step(self.known.local[state[site]], event, state[-2] > 0, effects)
         state[site], sends, _, safe = step
         for number in safe:
             self._check_safe(state, site, number)
         for link, message in sends:
-            state[link] = self._content_number((*self._content[state[link]], message))
+            state[link] = self.known.content_number((*self.known.content[state[link]], message))
         if effects:
             self._crash(state, site)
 
@@ -257,123 +235,39 @@ class Explorer:
         groups = self.orders[site][number - 1]
         message = f"{self.sites[site]}:{number}"
         for member in self.deployment.groups.union(groups):
-            delivered = self._local[state[self.number[member]]].log
+            delivered = self.known.local[state[self.number[member]]].log
             if not any(entry[0] == message for entry in delivered):
                 self._called_safe["receipts"] = f"{message} is called safe, and {member} lacks it"
-
-    def _step(
-        self, local: Local, code: tuple[int, ...], durable: bool, upto: int
-    ) -> tuple[int, Sends, int, tuple[int, ...]]:
-        """Compute a step that was never met: the site after it, what goes on which link, how many effects it has."""
-        event = self._event(local, code)
-        machine = self._thaw(local)
-        log, inputs, after, sends = list(local.log), list(local.inputs), local.after, []
-        places, safe = list(local.places), []
-        effects = machine.step(event)
-        if isinstance(event, Multicast) and (not upto or Append(event) in effects[:upto]):
-            after = (*after, len(log))
-        for effect in effects[: upto or None]:
-            match effect:
-                case Send(to, message, class_id):
-                    number = self._message_number((message, class_id))
-                    sends.append((self.count * (local.site + 1) + self.number[to], number))
-                case Deliver():
-                    log.append(self._delivery(effect))
-                case Append(input_):
-                    if durable:
-                        inputs.append(input_)
-                case Refuse():
-                    raise AssertionError(f"{machine.me} refuses an honest peer: {effect}")
-                case Placed(number, stamp):
-                    places.append((number, stamp))
-                case Safe(number):
-                    safe.append(number)
-                case _:
-                    raise TypeError(f"no such effect: {effect!r}")
-        frozen = local.machine if upto else self._freeze(machine)
-        kept = tuple(inputs) if durable else ()
-        became = Local(local.site, frozen, tuple(log), after, kept, tuple(places))
-        return self._local_number(became), tuple(sends), len(effects), tuple(safe)
-
-    def _event(self, local: Local, code: tuple[int, ...]) -> Event:
-        if code[0] == MULTICAST:
-            groups, body = self.orders[local.site][code[1]], b"%d" % (code[1] + 1)
-            return Multicast(groups, body, self.deployment.receipts)
-        if code[0] == TICK:
-            return Tick(float(code[1]))
-        peer = self.sites[code[1]]
-        if code[0] in (UP, DOWN):
-            return LinkUp(peer) if code[0] == UP else LinkDown(peer)
-        message, class_id = self._message[code[2]]
-        return Received(peer, message, class_id)
-
-    def _delivery(self, deliver: Deliver) -> Delivery:
-        envelope = deliver.envelope
-        return envelope.msg_id, self.deployment.groups.order_of(envelope.groups), deliver.stamp, envelope.body
 
     def _crash(self, state: list[int], site: int) -> None:
         """Lose the machine and what is under way to it; step a new one through its log.
 
         It delivers again what it had delivered, and what it had only logged.
         """
-        local = self._local[state[site]]
+        local = self.known.local[state[site]]
         machine = self.deployment.machines(self.sites[site])
         log: list[Delivery] = []
         for event in local.inputs:
-            log += [self._delivery(effect) for effect in machine.step(event) if isinstance(effect, Deliver)]
+            log += [self.known.delivery(effect) for effect in machine.step(event) if isinstance(effect, Deliver)]
         if tuple(log[: len(local.log)]) != local.log:
             log = [*local.log, ("another delivery after the restart", 0, b"", b"")]
         state[-2] -= 1
         inputs = local.inputs if state[-2] else ()
-        state[site] = self._local_number(local._replace(machine=self._freeze(machine), log=tuple(log), inputs=inputs))
+        state[site] = self.known.local_number(
+            local._replace(machine=self.known.freeze(machine), log=tuple(log), inputs=inputs)
+        )
         for other in range(self.count):
             state[self.count * (other + 1) + site] = 0
         if not state[-2]:  # nobody needs a durable log any more: states that differ only there are one
             for other in range(self.count):
-                state[other] = self._local_number(self._local[state[other]]._replace(inputs=()))
-
-    def _local_number(self, local: Local) -> int:
-        number = self._locals.get(local)
-        if number is None:
-            number = self._locals[local] = len(self._local)
-            self._local.append(local)
-            self._steps.append({})
-        return number
-
-    def _message_number(self, message: tuple[Message, ClassId]) -> int:
-        if message not in self._messages:
-            self._messages[message] = len(self._message)
-            self._message.append(message)
-        return self._messages[message]
-
-    def _content_number(self, content: tuple[int, ...]) -> int:
-        number = self._contents.get(content)
-        if number is None:
-            number = self._contents[content] = len(self._content)
-            self._content.append(content)
-        return number
-
-    def _freeze(self, machines: Machines) -> int:
-        """Return the number of this local state: equal machines of one site have one number."""
-        form = self.deployment.encode(machines.snapshot())
-        number = self._machines.get(form)
-        if number is None:
-            number = self._machines[form] = len(self._frozen)
-            self._frozen.append(form)
-            self._idle.append(machines.idle)
-        return number
-
-    def _thaw(self, local: Local) -> Machines:
-        machines = self.deployment.machines(self.sites[local.site])
-        machines.restore(self.deployment.decode(self._frozen[local.machine]))
-        return machines
+                state[other] = self.known.local_number(self.known.local[state[other]]._replace(inputs=()))
 
     def _all_idle(self, state: State) -> bool:
-        return all(self._idle[self._local[number].machine] for number in state[: self.count])
+        return all(self.known.idle[self.known.local[number].machine] for number in state[: self.count])
 
     def _judge(self, state: State) -> dict[str, str]:
         """Judge an end: nothing is under way, all is sent, nobody has anything to do."""
-        locals_ = [self._local[number] for number in state[: self.count]]
+        locals_ = [self.known.local[number] for number in state[: self.count]]
         sends = {}
         for site, local in zip(self.sites, locals_, strict=True):
             for number, (groups, after) in enumerate(zip(self.orders[local.site], local.after, strict=True), start=1):
@@ -391,77 +285,6 @@ class Explorer:
             for number, stamp in local.places:
                 if stamp_of.get(f"{site}:{number}", stamp) != stamp:
                     findings["receipts"] = f"{site} hears another place of {site}:{number} than is delivered"
-            if held := self._thaw(local).held():
+            if held := self.known.thaw(local).held():
                 findings["held"] = f"{site}: {held[0]}"
         return findings
-
-    def _trace(self, parents: "array[int]", moves: list[Move], index: int) -> tuple[list[str], Film]:
-        """Return the way to a state, told step by step and filmed: every step takes one unit of time."""
-        way: list[Move] = []
-        while index:
-            way.append(moves[index])
-            index = parents[index]
-        state, steps = self._start(), []
-        film = Film(self.sites)
-        departed: dict[int, list[float]] = {link: [] for link in range(self.count, self.faults)}
-        for time, move in enumerate(way[::-1], start=1):
-            after = self._do(state, move)
-            steps.append("; ".join([self._told(state, move), *self._delivered(state, after)]))
-            self._shoot(film, departed, state, move, float(time))
-            for link, times in departed.items():
-                times.extend([float(time)] * (len(self._content[after[link]]) - len(times)))
-            for site, message in self._new(state, after):
-                film.happens(Mark(site, float(time), "deliver", message))
-            state = after
-        return steps, film
-
-    def _shoot(self, film: Film, departed: dict[int, list[float]], state: State, move: Move, time: float) -> None:
-        """Film one step; keeps up when what is on each link was put there."""
-        kind, at, choice, effects = move
-        if kind == MULTICAST:
-            number = len(self._local[state[at]].after)
-            text = f"{self.sites[at]}:{number + 1} {'+'.join(self.orders[at][number])}"
-            film.happens(Mark(self.sites[at], time, "multicast", text))
-        elif kind == CRASH:
-            film.happens(Mark(self.sites[at], time, "crash"))
-            film.happens(Mark(self.sites[at], time, "back"))
-            for other in range(self.count):
-                departed[self.count * (other + 1) + at].clear()
-        elif kind == RECONNECT:
-            one, other = divmod(at - self.count, self.count)
-            departed[at].clear()
-            departed[self.count * (other + 1) + one].clear()
-        elif kind != TICK:
-            sender, receiver = divmod(at - self.count, self.count)
-            message, _ = self._message[self._content[state[at]][choice]]
-            if effects:
-                film.happens(Mark(self.sites[receiver], time, "crash"))
-            departs = departed[at][choice] if kind == DOUBLE else departed[at].pop(choice)
-            ends = (self.sites[sender], self.sites[receiver])
-            film.flies(flight_of(*ends, message, departs, time, lost=kind == LOSE))
-
-    def _told(self, state: State, move: Move) -> str:
-        kind, at, choice, effects = move
-        broken = f", and crashes after {effects} effects" if effects else ""
-        if kind == MULTICAST:
-            groups = self.orders[at][len(self._local[state[at]].after)]
-            return f"{self.sites[at]} multicasts {'+'.join(groups)}{broken}"
-        if kind == CRASH:
-            return f"{self.sites[at]} crashes and restarts"
-        if kind == TICK:
-            return f"time passes{f'; {self.sites[at]} ticks' if effects else ''}{broken}"
-        sender, receiver = divmod(at - self.count, self.count)
-        if kind == RECONNECT:
-            return f"the link of {self.sites[sender]} and {self.sites[receiver]} breaks and is mended"
-        message, _ = self._message[self._content[state[at]][choice]]
-        verb = {CARRY: "", LOSE: "lost: ", DOUBLE: "doubled: "}[kind]
-        return f"{verb}{self.sites[sender]} -> {self.sites[receiver]} {message}{broken}"
-
-    def _delivered(self, before: State, after: State) -> Iterator[str]:
-        for site, message in self._new(before, after):
-            yield f"{site} delivers {message}"
-
-    def _new(self, before: State, after: State) -> Iterator[tuple[SiteId, str]]:
-        for site, old, new in zip(self.sites, before, after, strict=False):
-            for message, *_ in self._local[new].log[len(self._local[old].log) :]:
-                yield site, message

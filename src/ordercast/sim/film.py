@@ -1,7 +1,8 @@
-"""What a space-time diagram shows: messages on their way between sites, and what happened at a site. Data only."""
+"""What a space-time diagram shows: messages on their way between sites, and what happened at a site."""
 
 from dataclasses import dataclass, field
 
+from ordercast.core.events import Control, Envelope, Message
 from ordercast.names import SiteId
 
 
@@ -52,3 +53,15 @@ class Film:
         """Add a mark, unless the film is full."""
         if not self.full:
             self.marks.append(mark)
+
+
+def flight_of(
+    sender: SiteId, to: SiteId, message: Message, departs: float, arrives: float, *, lost: bool = False
+) -> Flight:
+    """Return a message as a picture shows it."""
+    inner: Message = getattr(message, "message", message)
+    envelope: Envelope | None = getattr(inner, "envelope", None)
+    if isinstance(message, Control):
+        return Flight(sender, to, departs, arrives, str(message), lost=lost)
+    name = envelope.msg_id if envelope is not None else str(inner)
+    return Flight(sender, to, departs, arrives, f"{type(inner).__name__} {name}" if envelope else name, name, lost)

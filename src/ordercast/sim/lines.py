@@ -7,8 +7,8 @@ that. The greeting is never touched.
 
 from typing import TYPE_CHECKING
 
-from ordercast.core.edges import Null
 from ordercast.core.events import Control, Message
+from ordercast.core.streams import Null
 from ordercast.names import ClassId, SiteId
 from ordercast.node import inputs as io
 from ordercast.wire import codec, peers

@@ -14,9 +14,10 @@ from ordercast.planning.plan import Plan
 from ordercast.planning.request import Budget, Request
 from ordercast.protocols.registry import MACHINES, Deployment, class_rule
 from ordercast.sim.film import Film
+from ordercast.sim.happenings import Crash, Outcome, Trace
 from ordercast.sim.network import Network
 from ordercast.sim.workload import WORKLOADS, answer
-from ordercast.sim.world import Crash, Outcome, Trace, World
+from ordercast.sim.world import World
 from ordercast.verify.findings import Sent
 from ordercast.verify.record import Record
 

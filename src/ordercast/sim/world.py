@@ -9,89 +9,38 @@ Sites are told of their links: a link is down while it is cut or one of its ends
 sites tell each other when a link comes up (`Resume`) is only good for that link: it is lost when the link is.
 """
 
-import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from typing import NamedTuple
-
-import msgspec
+from collections.abc import Iterator
+from heapq import heappop
 
 from ordercast.core.effects import Append, Deliver, Effect, Held, Placed, Refuse, Safe, Send
-from ordercast.core.events import Control, Envelope, Event, LinkDown, LinkUp, Message, Multicast, Received, Tick
+from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
 from ordercast.core.machines import Machines
-from ordercast.core.resume import Resume
 from ordercast.names import GroupId, SiteId
 from ordercast.protocols.registry import Deployment
-from ordercast.sim.film import Film, Flight, Mark
+from ordercast.sim.carrier import Carrier
+from ordercast.sim.film import Film, Mark
+from ordercast.sim.happenings import (
+    FAULT,
+    LINK,
+    MULTICAST,
+    ORDER,
+    RESUME,
+    TICK,
+    Crash,
+    Delivery,
+    Happening,
+    Link,
+    Outcome,
+    Trace,
+)
 from ordercast.sim.network import Network
 from ordercast.sim.workload import Order, Reply
 from ordercast.verify.online import Watch
 
-
-@dataclass(frozen=True)
-class Crash:
-    """A site stops at a time; with `back` it restarts then, from its log. A pause keeps all that comes in."""
-
-    site: SiteId
-    at: float
-    back: float | None = None
-    pause: bool = False
-    between: bool = False
-    """Stop in the middle of the next step after that time, between two of its effects."""
-
-
-class Link(NamedTuple):
-    """The link between two sites comes up, or goes down."""
-
-    one: SiteId
-    other: SiteId
-    up: bool
-
-
-class _Resumed(NamedTuple):
-    """What was told when a link came up, and which link that was."""
-
-    event: Received
-    ends: frozenset[SiteId]
-    session: int
-
-
-class Delivery(msgspec.Struct, frozen=True, gc=False):
-    """One delivery, as it happened."""
-
-    site: SiteId
-    envelope: Envelope
-    stamp: bytes
-    time: float
-
-
-@dataclass
-class Outcome:
-    """What a run left behind."""
-
-    sent: list[tuple[Envelope, float, int]] = field(default_factory=list)
-    """Envelope, time, and how many messages its source had delivered by then; empty when nothing is kept."""
-    deliveries: list[Delivery] = field(default_factory=list)
-    sends: int = 0
-    delivered: int = 0
-    held: dict[SiteId, list[Held]] = field(default_factory=dict)
-    messages: int = 0
-    """Network messages that the papers count."""
-    control: int = 0
-    events: int = 0
-    time: float = 0.0
-    load: dict[SiteId, int] = field(default_factory=dict)
-    """Counted messages sent plus received, per site."""
-
-
-MULTICAST, ORDER, ARRIVE, TICK, FAULT, LINK, RESUME = range(7)
 CHECKPOINTS = 0.02  # share of the steps after which a durable site keeps a checkpoint
-Trace = Callable[[str], None]
-Happening = Event | Crash | Link | _Resumed | None
 
 
-class World:
+class World(Carrier):
     """One run. Nothing in here reads a clock or draws from anything but `chance`."""
 
     def __init__(
@@ -105,31 +54,19 @@ class World:
         keep: bool = True,
         film: Film | None = None,
     ) -> None:
-        self.deployment, self.network, self.tick_every = deployment, network or Network(), tick
-        self.chance = random.Random(seed)
-        self.trace, self.keep, self.film = trace, keep, film
+        super().__init__(network or Network(), seed, tick, film, Outcome(load=dict.fromkeys(deployment.sites, 0)))
+        self.deployment, self.trace, self.keep = deployment, trace, keep
         self.watch = Watch(deployment.groups.members, deployment.promises, receipts=deployment.receipts)
         self.watch.all_places = not (self.network.loss or self.network.cuts or self.network.jitter or durable)
         self.machines: dict[SiteId, Machines] = {site: deployment.machines(site) for site in deployment.sites}
-        self.outcome = Outcome(load=dict.fromkeys(self.machines, 0))
         self.logs: dict[SiteId, list[Event]] | None = {site: [] for site in self.machines} if durable else None
         self._checkpoints: dict[SiteId, tuple[bytes, int]] = {}  # a snapshot, and what had been delivered by then
         self._handed: dict[SiteId, list[tuple[Envelope, bytes]]] = {site: [] for site in self.machines}
         self._doomed: set[SiteId] = set()
-        self.now = 0.0
         self._orders: Iterator[Order] = iter(())
         self._reply: Reply | None = None
-        self._queue: list[tuple[float, int, int, SiteId, Happening]] = []
-        self._order = 0
-        self._pending = 0  # queued entries other than ticks
-        self._awake: dict[SiteId, None] = {}
-        self._ticking = False
-        self._down: set[SiteId] = set()
         self._paused: dict[SiteId, list[Event]] = {}
-        self._free: dict[SiteId, float] = {}
-        self._network_free = 0.0
         self._delivered_at = dict.fromkeys(self.machines, 0)
-        self._sessions: dict[frozenset[SiteId], int] = {}  # how often a link went up or down
         for cut in self.network.cuts:
             self._push(cut.begin, LINK, cut.a, Link(cut.a, cut.b, up=False))
             self._push(cut.end, LINK, cut.a, Link(cut.a, cut.b, up=True))
@@ -181,30 +118,27 @@ class World:
             self._fault(site, what)
         elif kind == LINK:
             self._link(what)  # type: ignore[arg-type]
-        elif kind == RESUME and self._sessions.get(what.ends, 0) != what.session:  # type: ignore[union-attr]
-            pass  # the link it was about is gone
-        elif site in self._down:
-            if self.trace and kind in (ARRIVE, RESUME):
-                self.trace(f"{self.now:g} {site} is down, lost: {what}")
-        elif site in self._paused:
-            self._paused[site].append(what.event if kind == RESUME else what)  # type: ignore[union-attr,arg-type]
+        elif kind == RESUME:
+            if self._sessions.get(what.ends, 0) == what.session:  # type: ignore[union-attr]
+                self._arrive(site, what.event)  # type: ignore[union-attr]
         else:
-            self._feed(site, what.event if kind == RESUME else what)  # type: ignore[union-attr,arg-type]
+            self._arrive(site, what)  # type: ignore[arg-type]
 
-    def _push(self, time: float, kind: int, site: SiteId, what: Happening) -> None:
-        self._order += 1
-        self._pending += kind != TICK
-        heappush(self._queue, (time, self._order, kind, site, what))
+    def _arrive(self, site: SiteId, event: Event) -> None:
+        if site in self._down:
+            if self.trace and type(event) is Received:
+                self.trace(f"{self.now:g} {site} is down, lost: {event}")
+        elif site in self._paused:
+            self._paused[site].append(event)
+        else:
+            self._feed(site, event)
 
     def _feed(self, site: SiteId, event: Event) -> None:
         self.outcome.events += 1
         if self.trace:
             self.trace(f"{self.now:g} {site} <- {event}")
         effects = self.machines[site].step(event)
-        self._awake[site] = None
-        if not self._ticking:
-            self._ticking = True
-            self._push(self.now + self.tick_every, TICK, "", None)
+        self._wake(site)
         self._carry_out(site, effects)
 
     def _carry_out(self, site: SiteId, effects: list[Effect]) -> None:
@@ -224,8 +158,7 @@ class World:
         number = self.machines[site].sent
         self.outcome.sends += 1
         self.watch.sent(site, number, event.groups, event.body)
-        if self.film is not None:
-            self.film.happens(Mark(site, self.now, "multicast", f"{site}:{number} {'+'.join(event.groups)}"))
+        self._mark(site, "multicast", f"{site}:{number} {'+'.join(event.groups)}")
         if self.keep:
             class_id = self.deployment.groups.destination(event.groups)
             envelope = Envelope(class_id, event.groups, site, 1, number, event.body)
@@ -270,64 +203,6 @@ class World:
         if self._reply is not None and (groups := self._reply(site, envelope)):
             self._push(self.now, MULTICAST, site, Multicast(groups, b"reply", self.deployment.receipts))
 
-    def _send(self, sender: SiteId, send: Send, on_network: dict[Message, float]) -> None:
-        network, outcome, departs = self.network, self.outcome, self.now
-        to, message = send.to, send.message
-        if isinstance(message, Control):
-            outcome.control += 1
-            if type(message) is Resume:
-                self._resume(sender, send)
-                return
-        else:
-            outcome.load[sender] += 1
-            outcome.load[to] += 1
-            if network.broadcast:
-                departs = self._broadcast(message, on_network)
-            else:
-                outcome.messages += 1
-                if network.processing:
-                    departs = self._free[sender] = max(departs, self._free.get(sender, 0.0)) + network.processing
-        if self.film is not None:
-            self._fly(sender, send, departs)
-            return
-        if network.plain:
-            self._order += 1
-            self._pending += 1
-            received = Received(sender, message, send.class_id)
-            heappush(self._queue, (departs + network.latency, self._order, ARRIVE, to, received))
-            return
-        for delay in network.delays(self.chance, sender, to, self.now):
-            self._push(departs + delay, ARRIVE, to, Received(sender, message, send.class_id))
-
-    def _resume(self, sender: SiteId, send: Send) -> None:
-        """Send what is good for this link only: it goes with a link that is down by the time it arrives."""
-        if self.film is not None:
-            self.film.flies(flight_of(sender, send.to, send.message, self.now, self.now + self.network.latency))
-        ends = frozenset((sender, send.to))
-        session = self._sessions.get(ends, 0)
-        for delay in self.network.delays(self.chance, sender, send.to, self.now):
-            arrived = _Resumed(Received(sender, send.message, send.class_id), ends, session)
-            self._push(self.now + delay, RESUME, send.to, arrived)
-
-    def _fly(self, sender: SiteId, send: Send, departs: float) -> None:
-        """Send, and film it."""
-        assert self.film is not None
-        to, message = send.to, send.message
-        delays = self.network.delays(self.chance, sender, to, self.now)
-        for delay in delays:
-            self._push(departs + delay, ARRIVE, to, Received(sender, message, send.class_id))
-        for delay in delays or [self.network.latency]:
-            lost = not delays or to in self._down
-            self.film.flies(flight_of(sender, to, message, departs, departs + delay, lost=lost))
-
-    def _broadcast(self, message: Message, on_network: dict[Message, float]) -> float:
-        """One transmission reaches all who are sent this message; return when it leaves for them."""
-        inner: Message = getattr(message, "message", message)
-        if inner not in on_network:
-            self.outcome.messages += 1
-            self._network_free = on_network[inner] = max(self._network_free, self.now) + self.network.broadcast
-        return on_network[inner] - self.network.latency
-
     def _tick_all(self) -> None:
         """Let time pass for those who have something to do; no more ticks when nobody has and nothing is under way."""
         tick = Tick(self.now)
@@ -368,18 +243,6 @@ class World:
             if crash.back is not None:
                 self._push(crash.back, FAULT, site, crash)
 
-    def _link(self, link: Link) -> None:
-        """Tell both ends, as far as they are there, that their link is up or down."""
-        ends = frozenset(link[:2])
-        self._sessions[ends] = self._sessions.get(ends, 0) + 1
-        if link.up and (self._down & ends or self.network.is_cut(link.one, link.other, self.now)):
-            return
-        for site, peer in ((link.one, link.other), (link.other, link.one)):
-            if site in self._paused:
-                self._paused[site].append(LinkUp(peer) if link.up else LinkDown(peer))
-            elif site in self.machines and site not in self._down:
-                self._feed(site, LinkUp(peer) if link.up else LinkDown(peer))
-
     def _stop(self, site: SiteId) -> None:
         self._down.add(site)
         for other in self.machines:
@@ -388,8 +251,7 @@ class World:
         self.watch.lost_receipts(site)
         if self.trace:
             self.trace(f"{self.now:g} {site} crashes")
-        if self.film is not None:
-            self.film.happens(Mark(site, self.now, "crash"))
+        self._mark(site, "crash")
 
     def _restart(self, site: SiteId) -> None:
         """Build the machine anew and step it through its log; its effects were done, or its edges will see to them.
@@ -402,7 +264,18 @@ class World:
         machine = self.machines[site] = self.deployment.machines(site)
         if state is not None:
             machine.restore(self.deployment.decode(state))
-        again = self._handed[site][before:]
+        self._replay(site, machine, self._handed[site][before:])
+        self._wake(site)
+        if self.trace:
+            self.trace(f"{self.now:g} {site} is back, {len(self.logs[site])} events replayed")
+        self._mark(site, "back")
+        for other in self.machines:
+            if other != site:
+                self._link(Link(site, other, up=True))
+
+    def _replay(self, site: SiteId, machine: Machines, again: list[tuple[Envelope, bytes]]) -> None:
+        """Step a machine through its log; it must deliver `again` what it had delivered, and perhaps more."""
+        assert self.logs is not None
         for event in self.logs[site]:
             for effect in machine.step(event):
                 if type(effect) is Deliver:
@@ -413,30 +286,7 @@ class World:
                         self.watch.differs(site, effect.envelope.source, effect.envelope.number)
                 elif type(effect) in (Placed, Safe):
                     self._apply(site, [effect])
-                elif type(effect) not in (Append, Send):
-                    raise TypeError(f"a replay asks for what was not asked for before: {effect!r}")
+                elif type(effect) is not Append and type(effect) is not Send:
+                    raise AssertionError(f"{site} asks in a replay for what it had not asked for before: {effect}")
         if again:
             self.watch.differs(site, again[0][0].source, again[0][0].number)
-        self._awake[site] = None
-        if not self._ticking:
-            self._ticking = True
-            self._push(self.now + self.tick_every, TICK, "", None)
-        if self.trace:
-            self.trace(f"{self.now:g} {site} is back, {len(self.logs[site])} events replayed")
-        if self.film is not None:
-            self.film.happens(Mark(site, self.now, "back"))
-        for other in self.machines:
-            if other != site:
-                self._link(Link(site, other, up=True))
-
-
-def flight_of(
-    sender: SiteId, to: SiteId, message: Message, departs: float, arrives: float, *, lost: bool = False
-) -> Flight:
-    """Return a message as a picture shows it."""
-    inner: Message = getattr(message, "message", message)
-    envelope: Envelope | None = getattr(inner, "envelope", None)
-    if isinstance(message, Control):
-        return Flight(sender, to, departs, arrives, str(message), lost=lost)
-    name = envelope.msg_id if envelope is not None else str(inner)
-    return Flight(sender, to, departs, arrives, f"{type(inner).__name__} {name}" if envelope else name, name, lost)

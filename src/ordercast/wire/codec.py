@@ -9,9 +9,9 @@ from zlib import crc32
 
 import msgspec
 
-from ordercast.core import edges, resume
-from ordercast.core.edges import Carry
+from ordercast.core import resume, streams
 from ordercast.core.events import Control, Message
+from ordercast.core.streams import Carry
 from ordercast.errors import PeerError, bounded
 from ordercast.names import ClassId
 from ordercast.protocols import timestamp as lamport
@@ -27,9 +27,9 @@ KINDS: dict[int, type[Message]] = {
     Tag.PROPAGATE: propagation.Propagate,
     Tag.PLACE: propagation.Place,
     Tag.SETTLED: propagation.Settled,
-    Tag.ACK: edges.Ack,
-    Tag.NULL: edges.Null,
-    Tag.RESEND: edges.Resend,
+    Tag.ACK: streams.Ack,
+    Tag.NULL: streams.Null,
+    Tag.RESEND: streams.Resend,
     Tag.RESUME: resume.Resume,
     Tag.PROPOSE: two_phase.Propose,
     Tag.PROPOSAL: two_phase.Proposal,

@@ -22,15 +22,17 @@ import msgspec
 
 from ordercast.core import stamps
 from ordercast.core.configuration import Destination, OrderClass
-from ordercast.core.edges import HERE, Carry, Edges, EdgesState, Key
+from ordercast.core.edges import Edges
 from ordercast.core.effects import Append, Deliver, Effect, Held, Placed, Refuse, Safe, Send
 from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
 from ordercast.core.source import Source
-from ordercast.errors import LocalError, PeerError
+from ordercast.core.streams import HERE, Carry, EdgesState, Key
+from ordercast.errors import PeerError
 from ordercast.names import ClassId, SiteId
 from ordercast.planning.routes import Routes
 from ordercast.protocols.propagation.messages import Place, Propagate, Settled
 from ordercast.protocols.propagation.pasts import Pasts
+from ordercast.protocols.propagation.rules import Rules
 
 TELL_SETTLED = 3  # times
 
@@ -93,6 +95,7 @@ class Propagation:
         self.me, self.groups, self.source, self.routes, self.causal = source.me, order_class, source, routes, causal
         self.id: ClassId = order_class.id
         self.receipts = receipts or causal
+        self.rules = Rules(self.me, order_class, routes, causal=causal)
         streams = 2 * len(order_class.parts)  # of a part: from sources, and down the tree
         self.edges = Edges(self.me, self.id, streams, subtree=self.receipts, patience=patience)
         self.first_stamp = stamps.first_of(self.id)
@@ -110,7 +113,7 @@ class Propagation:
             message = event.message
             if type(message) is not Carry:
                 return self._control(event, message)
-            self._from_whom(event.sender, message)
+            self.rules.check(event.sender, message)
             effects: list[Effect] = [Append(event)]
             key = (event.sender, message.stream)
             ready = self.edges.receive(event.sender, message, effects)
@@ -122,51 +125,11 @@ class Propagation:
             effects = self.edges.passes(event)
             if self.causal and isinstance(event, Tick):
                 self._tell_settled(effects)
-        if self.edges.safe:
+        if self.edges.settling.safe:
             self._safe(effects)
         return effects
 
-    # What may come.
-
-    def _from_whom(self, sender: SiteId, carry: Carry[Message]) -> None:
-        """What comes down comes from the parent, what is to be ordered from its source, to its entry (errata 62).
-
-        Checked before anything changes: what is refused leaves no trace.
-        """
-        message = carry.message
-        if type(message) is not Propagate:
-            raise PeerError(f"{sender} sent what is not for propagation: {message}")
-        envelope = message.envelope
-        part = self.groups.check(sender, envelope)
-        if carry.stream != 2 * part + bool(message.stamp):
-            raise PeerError(f"{sender} sent {envelope} on stream {carry.stream}")
-        try:
-            entry = self.routes.entry(envelope.groups)
-        except LocalError as error:
-            raise PeerError(f"{sender} sent {envelope}: {error}") from None
-        if message.stamp:
-            if sender != self.routes.parent(part, self.me) or not self.routes.passes(self.me, envelope.groups):
-                raise PeerError(f"{sender} sent {envelope} down, and is not above {self.me}")
-            if not stamps.is_of_tree(message.stamp, self.first_stamp, self.routes.depth(part, self.me)):
-                raise PeerError(f"{sender} sent {envelope} with a stamp that nobody above {self.me} gives")
-        elif envelope.source != sender or entry != self.me:
-            raise PeerError(f"{sender} sent {envelope}, which is not its own or does not enter at {self.me}")
-        self._check_past(sender, message)
-
-    def _check_past(self, sender: SiteId, message: Propagate) -> None:
-        """What a message names was sent before it: by its source, or with `causal` by anybody."""
-        envelope = message.envelope
-        for source, groups, number in message.past:
-            try:
-                self.groups.origin(source, groups)
-                self.routes.entry(groups)
-            except LocalError as error:
-                raise PeerError(f"{sender} sent {envelope} after a message that nobody sends: {error}") from None
-            own = source == envelope.source
-            if (not own and not self.causal) or (own and number >= envelope.number):
-                raise PeerError(f"{sender} sent {envelope} after {source}:{number}, which does not come before it")
-        if not 0 <= message.safe < envelope.number:
-            raise PeerError(f"{sender} sent {envelope} and calls {message.safe} messages safe")
+    # What this site hears of its messages.
 
     def _control(self, event: Received, message: Message) -> list[Effect]:
         sender = event.sender
@@ -182,7 +145,7 @@ class Propagation:
             news = self.pasts.forget(sender, message.number, own=False)
             return [Append(event)] if news else []  # a restarted site must not name again what is everywhere
         effects = self.edges.control(sender, message)
-        if self.edges.safe:
+        if self.edges.settling.safe:
             self._safe(effects)
         return effects
 
@@ -215,11 +178,11 @@ class Propagation:
 
     def _safe(self, effects: list[Effect]) -> None:
         """Tell which of this site's messages are safe: every member of their groups has acknowledged them."""
-        for number in self.edges.safe:
+        for number in self.edges.settling.safe:
             self.not_safe.pop(number, None)
             self.placing.pop(number, None)  # what told the place was lost
             effects.append(Safe(number))
-        self.edges.safe.clear()
+        self.edges.settling.safe.clear()
         self.pasts.forget(self.me, self._safe_upto, own=True)
 
     @property

@@ -4,6 +4,8 @@ import msgspec
 
 from ordercast.core.configuration import OrderClass
 from ordercast.core.contexts import Numbers, Past
+from ordercast.core.effects import Held
+from ordercast.errors import PeerError
 from ordercast.names import GroupId, SiteId
 from ordercast.protocols.sequencing.messages import Accept, DoMulticast
 
@@ -107,6 +109,19 @@ class Sequencer:
         """Whether a history is as long as it may be: a member is away, or slow (KIN §4 bounds nothing)."""
         return any(len(self.history[group]) >= HISTORY_AT_MOST for group in groups if group in self.history)
 
+    def fetch(self, group: GroupId, first: int, last: int) -> list[Accept]:
+        """Return what is kept of these numbers."""
+        history = self.history[group]
+        return [history[number] for number in range(first, last + 1) if number in history]
+
+    def is_news(self, group: GroupId, site: SiteId, number: int) -> bool:
+        """Whether a report says more than the last one; raises PeerError when it speaks of what does not exist."""
+        if number > self.numbers[group]:
+            raise PeerError(
+                f"{site} says it has {number} messages of {group}, and {self.numbers[group]} were sequenced"
+            )
+        return number > self.stable[group][site]
+
     def report(self, group: GroupId, site: SiteId, number: int) -> None:
         """A member has everything up to a number; drop what every member has (group-stable, KIN §4)."""
         if number <= self.stable[group][site]:
@@ -133,6 +148,14 @@ class Sequencer:
     def taken_of(self, site: SiteId) -> int:
         """Return how many requests of a site's latest life were taken."""
         return max(((life, count) for (source, life), count in self.taken.items() if source == site), default=(0, 0))[1]
+
+    def held(self, now: float) -> list[Held]:
+        """What waits here."""
+        return [
+            Held(str(request), "an earlier request of its sender is missing", now)
+            for requests in self.early.values()
+            for request in requests.values()
+        ]
 
     @property
     def idle(self) -> bool:

@@ -15,10 +15,11 @@ import msgspec
 
 from ordercast.core import stamps
 from ordercast.core.configuration import NUMBER_AT_MOST, OrderClass
-from ordercast.core.edges import Edges, EdgesState
+from ordercast.core.edges import Edges, step_over
 from ordercast.core.effects import Append, Deliver, Effect, Held
 from ordercast.core.events import Envelope, Event, Message, Multicast, Tick
 from ordercast.core.source import Source
+from ordercast.core.streams import EdgesState
 from ordercast.errors import HistoryError, PeerError
 from ordercast.names import SiteId
 from ordercast.planning.routes import SpanningTree
@@ -153,7 +154,7 @@ class SwapMulticast:
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
-        effects = self.edges.step(event, self._originate, self._check, self._take)
+        effects = step_over(self.edges, event, self._originate, self._check, self._take)
         if isinstance(event, Tick) and self.object is not None and self.object.restless:
             effects.insert(0, Append(event))  # what was combined when must be the same after a restart
             self._done(self.object.tick(), effects)

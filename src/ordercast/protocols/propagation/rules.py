@@ -1,0 +1,64 @@
+"""Who may send what in message passing; checked before anything changes: what is refused leaves no trace (errata 62).
+
+What comes down comes from the parent. What is to be ordered comes from its source, to its entry.
+"""
+
+from ordercast.core import stamps
+from ordercast.core.configuration import Destination, OrderClass
+from ordercast.core.events import Envelope, Message
+from ordercast.core.streams import Carry
+from ordercast.errors import LocalError, PeerError
+from ordercast.names import SiteId
+from ordercast.planning.routes import Routes
+from ordercast.protocols.propagation.messages import Propagate
+
+
+class Rules:
+    """What one site may be sent."""
+
+    def __init__(self, me: SiteId, groups: OrderClass, routes: Routes, *, causal: bool) -> None:
+        self.me, self.groups, self.routes, self.causal = me, groups, routes, causal
+        self.first_stamp = stamps.first_of(groups.id)
+        self._sendable: set[tuple[SiteId, Destination]] = set()  # as many as sources and destinations there are
+
+    def check(self, sender: SiteId, carry: Carry[Message]) -> None:
+        """Raise PeerError for what no honest peer sends."""
+        message = carry.message
+        if type(message) is not Propagate:
+            raise PeerError(f"{sender} sent what is not for propagation: {message}")
+        envelope = message.envelope
+        part = self.groups.check(sender, envelope)
+        if carry.stream != 2 * part + bool(message.stamp):
+            raise PeerError(f"{sender} sent {envelope} on stream {carry.stream}")
+        try:
+            entry = self.routes.entry(envelope.groups)
+        except LocalError as error:
+            raise PeerError(f"{sender} sent {envelope}: {error}") from None
+        if message.stamp:
+            if sender != self.routes.parent(part, self.me) or not self.routes.passes(self.me, envelope.groups):
+                raise PeerError(f"{sender} sent {envelope} down, and is not above {self.me}")
+            if not stamps.is_of_tree(message.stamp, self.first_stamp, self.routes.depth(part, self.me)):
+                raise PeerError(f"{sender} sent {envelope} with a stamp that nobody above {self.me} gives")
+        elif envelope.source != sender or entry != self.me:
+            raise PeerError(f"{sender} sent {envelope}, which is not its own or does not enter at {self.me}")
+        self._check_past(sender, message)
+
+    def _check_past(self, sender: SiteId, message: Propagate) -> None:
+        """What a message names was sent before it: by its source, or with `causal` by anybody."""
+        envelope = message.envelope
+        for source, groups, number in message.past:
+            if (source, groups) not in self._sendable:
+                self._check_named(sender, envelope, source, groups)
+            own = source == envelope.source
+            if (not own and not self.causal) or (own and number >= envelope.number):
+                raise PeerError(f"{sender} sent {envelope} after {source}:{number}, which does not come before it")
+        if not 0 <= message.safe < envelope.number:
+            raise PeerError(f"{sender} sent {envelope} and calls {message.safe} messages safe")
+
+    def _check_named(self, sender: SiteId, envelope: Envelope, source: SiteId, groups: Destination) -> None:
+        try:
+            self.groups.origin(source, groups)
+            self.routes.entry(groups)
+        except LocalError as error:
+            raise PeerError(f"{sender} sent {envelope} after a message that nobody sends: {error}") from None
+        self._sendable.add((source, groups))
