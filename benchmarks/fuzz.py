@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 from benchmarks.results import record, table
-from tests.support.fuzz import fuzz_frames, fuzz_history
+from tests.support.damage import fuzz_history
+from tests.support.fuzz import fuzz_frames
 
 
 def main() -> int:

@@ -55,9 +55,10 @@ def test_the_live_page_s_python_runs_and_its_configuration_is_read(tmp_path: Pat
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.splitlines() == ["0 orders p b'buy 7'", "1 alerts p b'look'"]
-    (configuration,) = blocks("docs/live.md", "toml")
-    (tmp_path / "cluster.toml").write_text(configuration)
-    assert list(read_cluster(tmp_path / "cluster.toml").groups) == ["transactions", "tables"]
+    configuration, security = blocks("docs/live.md", "toml")
+    (tmp_path / "cluster.toml").write_text(configuration + security)
+    read = read_cluster(tmp_path / "cluster.toml")
+    assert list(read.groups) == ["transactions", "tables"] and read.security.certs == "certs"
 
 
 def test_errata_that_are_cited_are_listed() -> None:
@@ -65,11 +66,12 @@ def test_errata_that_are_cited_are_listed() -> None:
     listed = [
         int(n) for n in re.findall(r"^(\d+)\. \*\*", (ROOT / "docs" / "errata.md").read_text("utf-8"), re.MULTILINE)
     ]
-    assert len(listed) >= 74 and listed == list(range(1, len(listed) + 1))
-    sources = [path for folder in ("src", "tests", "docs") for path in (ROOT / folder).rglob("*.*")]
+    assert len(listed) >= 78 and listed == list(range(1, len(listed) + 1))
+    folders = ("src", "tests", "docs", "benchmarks", "tools", "examples")
+    sources = [path for folder in folders for path in (ROOT / folder).rglob("*.*")]
     for path in sources:
         if path.suffix in (".py", ".md", ".txt"):
-            for cited in re.findall(r"[Ee]rrata (\d+(?:(?:, | and )\d+)*)", path.read_text("utf-8")):
+            for cited in re.findall(r"[Ee]rrata (\d+(?:(?:, | and |-)\d+)*)", path.read_text("utf-8")):
                 assert {int(n) for n in re.findall(r"\d+", cited)} <= set(listed), f"{path} cites {cited}"
 
 

@@ -4,12 +4,13 @@ import ast
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "ordercast"
-ROOT = {"names", "errors", "membership", "planning"}
+ROOT = {"names", "errors", "compiled", "membership", "planning"}
 PROTOCOLS = ROOT | {"core", "protocols"}
 LIVE = PROTOCOLS | {"verify", "wire", "history", "runs", "client", "live"}
 MAY_IMPORT = {
     "names": set[str](),
     "errors": set[str](),
+    "compiled": set[str](),
     "membership": {"names", "errors", "membership"},
     "planning": ROOT | {"verify"},
     "verify": {"names", "errors", "planning", "verify"},

@@ -12,7 +12,7 @@ class ClassId(NamedTuple):
 
     epoch: int
     """The configuration in which the class was opened; stamps begin with it."""
-    index: int
+    index: int  # type: ignore[assignment]
 
     def __str__(self) -> str:
         return f"{self.epoch}.{self.index}"

@@ -125,6 +125,7 @@ def test_who_waits_for_room_is_told_of_the_end() -> None:
     async def work() -> None:
         twin = Twin(at_once=False, window=MESSAGE_COST + 10)
         await twin.sender.one(("x",), bytes(10))
+        await asyncio.sleep(0)
         waiting = [asyncio.create_task(twin.sender.one(("x",), bytes(10))) for _ in range(3)]
         await asyncio.sleep(0)
         end = LostError("gone")
@@ -148,6 +149,31 @@ def test_a_post_that_failed_while_the_connection_lives_is_raised() -> None:
         twin.open[0].set_exception(LostError("the disk is full"))
         with pytest.raises(LostError, match="the disk is full"):
             await twin.sender.settle()
+
+    run(work)
+
+
+def test_many_who_wait_for_room_do_not_all_go_at_once() -> None:
+    """A batch more than the window may be under way, not everything that waited."""
+
+    async def work() -> None:
+        twin = Twin(at_once=False, window=100_000, posts=1000)
+        sending = [asyncio.create_task(twin.sender.one(("x",), bytes(30_000))) for _ in range(100)]
+        while not all(task.done() for task in sending):
+            await asyncio.sleep(0)
+            assert twin.sender.room.used <= 100_000 + 70_000
+            for done in twin.open:
+                if not done.done():
+                    done.set_result(ReceiptFrame(1))
+                    break
+        twin.at_once = True
+        for done in twin.open:
+            if not done.done():
+                done.set_result(ReceiptFrame(1))
+        await twin.sender.settle()
+        assert sum(len(bodies) for _, bodies, _ in twin.posted) == 100
+        await asyncio.sleep(0)
+        assert twin.sender.room.used == twin.sender.room.under_way == 0
 
     run(work)
 

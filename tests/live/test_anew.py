@@ -70,7 +70,7 @@ class Reader:
         """Whether stamps grow within each class."""
         last: dict[int, bytes] = {}
         for lot in self.lots:
-            order_class = site.deployment.groups.class_of(lot.groups[0])
+            order_class = site.deployment.groups.destination(lot.groups).index
             if lot.stamp <= last.get(order_class, b""):
                 return False
             last[order_class] = lot.stamp
@@ -82,7 +82,7 @@ def busiest(site: Site) -> str:
     if site.deployment.plan is not None:
         entries = [told.entry for told in site.deployment.plan.groups.values()]
         return max(sorted(set(entries)), key=entries.count)
-    return site.deployment.sequencers[0]
+    return site.deployment.sequencers(next(iter(site.deployment.groups.classes)))[0]
 
 
 @pytest.mark.slow

@@ -99,7 +99,7 @@ def test_a_checkpoint_knows_only_what_is_written(tmp_path: Path) -> None:
             def keep(checkpoint: Checkpoint, *, from_delivered: int) -> None:
                 nonlocal checked
                 data = io.BytesIO(checkpoint.state)
-                sent = pickle.load(data)["machine"]["sent"]
+                sent = site.deployment.decode(pickle.load(data)["machine"]).sent
                 under_way = [number for number, *_ in pickle.load(data)[2]]
                 assert max(under_way, default=0) <= sent
                 checked += bool(under_way)

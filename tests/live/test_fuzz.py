@@ -1,11 +1,12 @@
-"""Bytes that no honest peer or disk gives: refused by name, or taken for exactly what they are."""
+"""Bytes that no honest peer gives: refused by name, or taken for exactly what they are."""
 
 import asyncio
 from pathlib import Path
 
 import pytest
 
-from tests.support.fuzz import fuzz_frames, fuzz_history
+from tests.live.test_site import GROUPS, cluster
+from tests.support.fuzz import fuzz_clients, fuzz_frames
 
 
 @pytest.mark.slow
@@ -17,7 +18,8 @@ def test_mutated_frames_close_the_link_or_are_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_damaged_histories_are_refused_or_unharmed(tmp_path: Path) -> None:
-    done = fuzz_history(tmp_path, 300)
+def test_mutated_frames_of_clients_are_refused_or_taken(tmp_path: Path) -> None:
+    config = cluster(tmp_path, GROUPS)
+    done = asyncio.run(fuzz_clients(config, 20_000))
 
-    assert done["refused"] > 100
+    assert done["refused"] > 2_000

@@ -18,8 +18,8 @@ from ordercast.live.tls import make_certs
 from ordercast.wire import clients as wire
 from ordercast.wire.frames import FRAME_AT_MOST, frame
 from ordercast.wire.tags import Code, Tag
-from tests.live.raw import Raw
 from tests.live.test_site import Running, cluster, run
+from tests.support.raw import Raw
 
 pytestmark = pytest.mark.slow
 ALONE = {"a": ["p"]}
@@ -232,19 +232,23 @@ def test_a_large_frame_waits_until_there_is_room_for_all_of_it(tmp_path: Path, m
     async def work() -> None:
         config = cluster(tmp_path, ALONE)
         address = config.clients["p"]
-        async with alone(config) as site, Raw(address) as slow, Raw(address) as second, Raw(address) as third:
-            for raw in (slow, second, third):
+        async with alone(config) as site, Raw(address) as slow, Raw(address) as gone, Raw(address) as second:
+            third = await Raw(address).__aenter__()
+            for raw in (slow, gone, second, third):
                 await raw.login()
                 raw.writer.write(head + payload[:100_000])
                 await until(lambda: len([s for s in site.port.sessions if s._large_since]) > 0)
-            await until(lambda: sum("large" in one._holds for one in site.port.sessions) == 2)
+            await until(lambda: sum("large" in one._holds for one in site.port.sessions) == 3)
             assert site.port.large.used == len(payload)
+            gone.writer.transport.abort()
+            await until(lambda: len(site.port.sessions) == 3)
             slow.writer.transport.abort()  # whoever stops half way gives its room to the next
             for raw in (second, third):
                 raw.writer.write(payload[100_000:])
             for raw in (second, third):
                 assert (await raw.hear())[1].id == 7
             await until(lambda: site.port.large.used == 0)
+            await third.__aexit__()
 
     run(work())
 
@@ -341,6 +345,34 @@ def test_credit_is_not_lost_by_leaving_and_joining(tmp_path: Path) -> None:
             await client.join(after=-1)
             messages = aiter(client)
             assert [(await anext(messages)).position for _ in range(100)] == list(range(100))
+
+    run(work())
+
+
+def test_a_client_that_sends_and_reads_on_one_connection_never_waits_for_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its posts fill its window and the site's, its reader holds the site back: what it takes is read all the same."""
+    for name, value in (("SHARE_AT_MOST", 200_000), ("SHARE_AT_LEAST", 200_000)):
+        monkeypatch.setattr(port, name, value)
+
+    async def work() -> None:
+        limits = Limits(inbox_bytes=100_000, window_bytes=100_000)
+        config = cluster(tmp_path, {"a": ["p", "q"]}, limits=limits)
+        async with Running(config), connect(config.clients["p"]) as client, connect(config.clients["q"]) as other:
+            for one in (client, other):
+                await one.join()
+
+            async def send() -> None:
+                for number in range(500):
+                    await client.multicast("a", b"%d" % number + bytes(20_000))
+
+            async def read(one: Any) -> list[int]:
+                messages = aiter(one)
+                return [int((await anext(messages)).body.rstrip(b"\0")) for _ in range(500)]
+
+            _, *got = await asyncio.gather(send(), read(client), read(other))
+            assert got == [list(range(500))] * 2
 
     run(work())
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from ordercast.client.values import Lot
-from ordercast.core.machine import Groups
+from ordercast.core.configuration import Configuration
 from ordercast.wire import batch
 from tests.support.promises import Book, body_of
 
-GROUPS = Groups.of({"g": ["p", "q"]}, [["g"]], ["p", "q"])
+GROUPS = Configuration.of({"g": ["p", "q"]}, [["g"]], ["p", "q"])
 LIFE = ("p", 0)
 
 

@@ -11,7 +11,7 @@ from ordercast.core.events import Envelope
 from ordercast.errors import HistoryError, LocalError, OrdercastError, PeerError
 from ordercast.live.config import Limits
 from ordercast.live.site import Site
-from ordercast.protocols.propagation import Propagate
+from ordercast.protocols.propagation.messages import Propagate
 from tests.live.test_site import Running, cluster, quiet, run
 
 
@@ -55,7 +55,7 @@ def test_many_large_messages_at_once_are_no_monster(tmp_path: Path) -> None:
             body = bytes(2**20)
             receipts = await asyncio.gather(*(sites["p"].multicast("a", body, ack="safe") for _ in range(26)))
             assert sorted(receipt.number for receipt in receipts if receipt is not None) == list(range(1, 27))
-            with pytest.raises(LocalError, match="more than 16777216 bytes"):
+            with pytest.raises(LocalError, match="20 messages of 20971520 bytes at once; at most 16777216 are allowed"):
                 await sites["p"].multicast_many("a", [body] * 20)
 
     run(work())
@@ -66,13 +66,14 @@ def test_an_envelope_without_messages_is_refused_before_it_is_written(tmp_path: 
     async def work() -> None:
         async with Running(cluster(tmp_path, durable=True)) as sites:
             q = sites["q"]
-            entry = q.deployment.routes.entry(("a",))
+            entry = q.deployment.entry(("a",))
+            assert entry is not None
             site, peer = sites[entry], "r" if entry != "r" else "p"
-            order_class = q.deployment.groups.class_of("a")
+            class_id = q.deployment.groups.destination(("a",))
             for body in (b"", b"\0" * 8 + b"\xff\xff\xff\xff\x91\xc4\x01x", b"\0" * 12 + b"\x90"):
-                envelope = Envelope(order_class, 1, ("a",), peer, 1, 1, body)
+                envelope = Envelope(class_id, ("a",), peer, 1, 1, body)
                 with pytest.raises(PeerError):
-                    site.receive(peer, [Carry(2 * order_class, 1, Propagate(envelope))])
+                    site.receive(peer, [(Carry(0, 1, Propagate(envelope)), class_id)])
             before = site.history.count
             await sites[peer].multicast("a", b"honest", ack="safe")
             assert site.history.count > before

@@ -467,7 +467,7 @@ def test_what_a_source_has_under_way_is_bounded_without_receipts_too(
     from ordercast.live import outbox as module
 
     monkeypatch.setattr(module, "UNDER_WAY_AT_MOST", 50)
-    monkeypatch.setattr("ordercast.protocols.sequencing.HISTORY_AT_MOST", 100)
+    monkeypatch.setattr("ordercast.protocols.sequencing.sequencer.HISTORY_AT_MOST", 100)
 
     async def work() -> None:
         config = cluster(tmp_path, protocol=protocol, durable=True, limits=Limits(envelope_messages=1))

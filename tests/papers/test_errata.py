@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from ordercast import ClassRule, Level, Membership
+from ordercast.core.configuration import Configuration
 from ordercast.errors import InputError
 from ordercast.protocols.registry import Deployment
 from ordercast.sim.explorer import Case, Explorer
@@ -21,7 +22,7 @@ from ordercast.sim.world import Crash, World
 from ordercast.testing.script import Script
 from tests.support.planted import planted
 
-Q, S, T = "protocols.sequencing", "protocols.swap.multicast", "protocols.two_phase"
+Q, S, T = "protocols.sequencing.machine", "protocols.swap.multicast", "protocols.two_phase"
 OURS = nullcontext()
 
 
@@ -65,7 +66,7 @@ def test_errata_4_the_sender_is_overwritten_before_its_counter_is_advanced() -> 
     """The counter of the receiver itself goes up; the second message of the same sender is stuck."""
     rule = (
         "            edge.expected += 1\n            if not edge.early:",
-        '            self._in.setdefault(("me", 0), _In()).expected += 1\n            if not edge.early:',
+        '            self._incoming(("me", 0)).expected += 1\n            if not edge.early:',
     )
     case = "deploy propagation A=a,b x \n multicast x A \n multicast x A \n carry all \n held"
     printed = play(case, planted("core.edges", rule))
@@ -216,8 +217,8 @@ def test_errata_33_a_late_accept_lowers_c_p() -> None:
 
 def test_errata_34_identifiers_collide_across_groups() -> None:
     """Counts per group, looked up without the group: the first to H is taken for a repetition of the first to G."""
-    asked = ("count = self.counted.get(order_class, 0) + 1", "count = self.counted.get(multicast.groups[0], 0) + 1")
-    counted = ("self.counted[order_class] = count", "self.counted[multicast.groups[0]] = count")
+    asked = ("count = self.counted.get(part, 0) + 1", "count = self.counted.get(envelope.groups[0], 0) + 1")
+    counted = ("self.counted[part] = count", "self.counted[envelope.groups[0]] = count")
     case = "deploy sequencer G=a,b H=a,b x \n multicast x G \n multicast x H \n carry all"
     printed = play(case, planted(Q, asked, counted))
 
@@ -308,7 +309,7 @@ def test_errata_43_a_second_multicast_becomes_its_own_predecessor() -> None:
 def test_errata_44_one_object_per_group_orders_nothing_across_groups() -> None:
     pair = Membership.of({"A": "ab", "B": "ab"})
     together = deploy(Scenario(pair, "arrow"))
-    alone = Deployment("arrow", replace(together.groups, classes=(("A",), ("B",))))
+    alone = Deployment("arrow", Configuration.of(pair.as_dict(), [["A"], ["B"]], ()))
 
     assert {"acyclic", "total"} <= set(explored(alone, "bB bB aA"))
     assert explored(together, "bB bB aA") == {}
@@ -406,7 +407,7 @@ def test_errata_54_two_phase_is_not_fifo_across_destinations() -> None:
         "envelope is None:",
     )
     close = ("self._close(undecided.envelope)", "pass")
-    case = """deploy two-phase A=p B=q x y
+    case = """deploy two-phase A=p B=q C=p,q x y
         multicast y B \n carry y->q q->y y->q
         multicast y B \n carry y->q q->y y->q
         multicast x A B

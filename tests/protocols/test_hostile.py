@@ -1,6 +1,5 @@
 """Well-formed messages that no honest site sends: refused by name, and nothing changes (errata 62)."""
 
-import pickle
 import random
 from collections.abc import Iterator
 
@@ -11,17 +10,16 @@ from ordercast import Membership
 from ordercast.core.edges import Carry
 from ordercast.core.effects import Refuse
 from ordercast.core.events import Envelope, Event, Message, Multicast, Received
-from ordercast.core.machine import Machine
+from ordercast.core.machines import Machines
 from ordercast.errors import LocalError, PeerError
-from ordercast.names import SiteId
-from ordercast.protocols.propagation import Place, Propagate
+from ordercast.names import ClassId, SiteId
+from ordercast.protocols.propagation.messages import Place, Propagate
 from ordercast.protocols.registry import MACHINES, Deployment
-from ordercast.protocols.sequencing import Accept, Accepted, DoMulticast, Latest, Stable
+from ordercast.protocols.sequencing.messages import Accept, Accepted, DoMulticast, Latest, Stable
 from ordercast.protocols.swap.counting import Grant, Numbered
 from ordercast.protocols.swap.multicast import Ordered
 from ordercast.protocols.timestamp import Ask, Silent, Stamped
 from ordercast.protocols.two_phase import Decide, Proposal, Propose
-from ordercast.sim.explorer import canonical
 from ordercast.sim.scenario import Scenario, deploy
 from tests.protocols.test_replay import recorded
 
@@ -34,20 +32,25 @@ def deployed(protocol: str) -> Deployment:
     return deploy(Scenario(FAMILY, protocol, senders=12, seed=3))
 
 
-def state(deployment: Deployment, machine: Machine) -> object:
-    return canonical(pickle.loads(pickle.dumps(deployment.freeze(machine))))
+def state(deployment: Deployment, machines: Machines) -> object:
+    for class_id in deployment.groups.classes:  # a machine that has only refused is a new one
+        machines.machine(class_id)
+    return deployment.encode(machines.snapshot())
+
+
+CLASS = ClassId(1, 0)
 
 
 def envelope(groups: str = "A", source: str = "a", number: int = 1, **other: int) -> Envelope:
-    given = {"order_class": 0, "epoch": 1, "incarnation": 1} | other
-    return Envelope(given["order_class"], given["epoch"], tuple(groups), source, given["incarnation"], number, b"")
+    class_id = ClassId(other.get("epoch", 1), other.get("index", 0))
+    return Envelope(class_id, tuple(groups), source, 1, number, b"")
 
 
 def wrong_envelopes(source: SiteId) -> Iterator[Envelope]:
     """A destination named twice, none, unknown, out of order, apart; wrong class, epoch, source, number."""
     for groups in ("AA", "", "X", "BA", "AC"):
         yield envelope(groups, source)
-    for change in ({"order_class": 7}, {"order_class": -1}, {"epoch": 2}, {"epoch": -1}):
+    for change in ({"index": 7}, {"index": -1}, {"epoch": 2}, {"epoch": -1}):
         yield envelope("A", source, **change)
     yield envelope("A", "nobody")
     yield envelope("A", source, number=0)
@@ -69,12 +72,12 @@ def hostile(protocol: str, deployment: Deployment) -> Iterator[tuple[SiteId, Sit
             yield outsider, entry, Carry(0, 1, Propagate(envelope("A", "a"), b"", ()))
             yield outsider, member, Carry(1, 1, Propagate(envelope("A", outsider), b"stamp"))
             yield outsider, member, Carry(0, 1, Propagate(envelope("A", outsider)))
-            yield outsider, entry, Carry(3, 1, Propagate(envelope("A", outsider)))
+            yield outsider, entry, Carry(1, 1, Propagate(envelope("A", outsider)))
             for before in ((), ("X",), ("A", "A"), ("A", "C")):
                 yield outsider, entry, Carry(0, 1, Propagate(envelope("A", outsider), b"", (("a", before, 1),)))
             yield outsider, member, Place(1, b"stamp")
         case "sequencer":
-            sequencer = deployment.sequencers[0]
+            sequencer = deployment.sequencers(CLASS)[0]
             member = next(site for site in "abc" if site != sequencer)
             for wrong in wrong_envelopes(outsider):
                 yield outsider, sequencer, DoMulticast(wrong, 1)
@@ -90,24 +93,23 @@ def hostile(protocol: str, deployment: Deployment) -> Iterator[tuple[SiteId, Sit
             yield outsider, sequencer, Stable((("A", 1),))
             yield member, sequencer, Stable((("A", 5),))
         case "arrow" | "combining" | "hybrid":
-            member = deployment.trees.sites(0)[1]
+            member = deployment.tree(CLASS).sites[1]
             for wrong in wrong_envelopes(outsider):
-                yield deployment.trees.root(0), member, Carry(1, 1, Ordered(None, wrong))
+                yield deployment.tree(CLASS).root, member, Carry(1, 1, Ordered(None, wrong))
             yield outsider, member, Carry(1, 1, Ordered(None, envelope("A", outsider)))
-            yield deployment.trees.root(0), member, Carry(1, 1, Ordered(key, envelope("C", outsider, order_class=1)))
+            yield deployment.tree(CLASS).root, member, Carry(1, 1, Ordered(key, envelope("C", outsider, index=1)))
         case "arrow-counting" | "combining-counting":
-            member = deployment.trees.sites(0)[1]
+            member = deployment.tree(CLASS).sites[1]
             for wrong in wrong_envelopes(outsider):
-                yield deployment.trees.root(0), member, Carry(1, 1, Numbered(1, wrong))
+                yield deployment.tree(CLASS).root, member, Carry(1, 1, Numbered(1, wrong))
             yield outsider, member, Carry(1, 1, Numbered(1, envelope("A", outsider)))
-            yield deployment.trees.root(0), member, Carry(1, 1, Numbered(0, envelope("A", outsider)))
-            yield outsider, member, Carry(0, 1, Grant(0, 1))
-            yield deployment.trees.root(0), member, Carry(0, 1, Grant(0, HUGE))
-            yield deployment.trees.root(0), member, Carry(0, 1, Grant(9, 1))
+            yield deployment.tree(CLASS).root, member, Carry(1, 1, Numbered(0, envelope("A", outsider)))
+            yield outsider, member, Carry(0, 1, Grant(1))
+            yield deployment.tree(CLASS).root, member, Carry(0, 1, Grant(HUGE))
+            yield deployment.tree(CLASS).root, member, Carry(9, 1, Grant(1))
         case "two-phase":
             for wrong in wrong_envelopes(outsider):
-                if wrong.groups != ("A", "C"):  # one class for all: that is allowed here
-                    yield outsider, "a", Carry(0, 1, Propose(wrong))
+                yield outsider, "a", Carry(0, 1, Propose(wrong))
             yield outsider, "a", Carry(0, 1, Propose(envelope("A", "b")))
             yield outsider, "a", Carry(0, 1, Propose(envelope("C", outsider)))
             yield outsider, "a", Carry(0, 1, Proposal(1, HUGE))
@@ -115,8 +117,7 @@ def hostile(protocol: str, deployment: Deployment) -> Iterator[tuple[SiteId, Sit
             yield outsider, "a", Carry(0, 1, Decide(1, 1, 1, "nobody"))
         case "timestamp":
             for wrong in wrong_envelopes(outsider):
-                if wrong.groups != ("A", "C"):
-                    yield outsider, "a", Carry(0, 1, Stamped(1, wrong))
+                yield outsider, "a", Carry(0, 1, Stamped(1, wrong))
             yield outsider, "a", Carry(0, 1, Stamped(HUGE, envelope("A", outsider)))
             yield outsider, "a", Carry(0, 1, Stamped(1, envelope("A", "b")))
             yield outsider, "a", Carry(0, 1, Silent(HUGE))
@@ -129,14 +130,14 @@ def test_what_no_honest_site_sends_is_refused_and_changes_nothing(protocol: str)
     deployment = deployed(protocol)
     tried = 0
     for sender, receiver, message in hostile(protocol, deployment):
-        machine = deployment.machine(receiver)
+        machine = deployment.machines(receiver)
         before = state(deployment, machine)
 
         if isinstance(message, Place):
-            assert machine.step(Received(sender, message)) == []
+            assert machine.step(Received(sender, message, CLASS)) == []
         else:
             with pytest.raises(PeerError):
-                machine.step(Received(sender, message))
+                machine.step(Received(sender, message, CLASS))
                 pytest.fail(f"{receiver} takes from {sender}: {message}")
         assert state(deployment, machine) == before, message
         tried += 1
@@ -148,7 +149,7 @@ def test_what_no_honest_site_sends_is_refused_and_changes_nothing(protocol: str)
 def test_what_an_application_may_not_send_changes_nothing(protocol: str) -> None:
     """An unknown group, a group named twice, none: the counter stays where it was."""
     deployment = deployed(protocol)
-    machine = deployment.machine("a")
+    machine = deployment.machines("a")
     before = state(deployment, machine)
     for groups in (("X",), ("A", "X"), ("A", "A"), (), ("B", "A")):
         with pytest.raises(LocalError):
@@ -177,13 +178,13 @@ def mutated(chance: random.Random, message: Message, sites: list[SiteId]) -> Mes
         case bytes():
             other = value + b"\x01"
         case Envelope():
-            field = chance.choice(["source", "number", "groups", "incarnation", "order_class"])
+            field = chance.choice(["source", "number", "groups", "incarnation", "class_id"])
             given = {
                 "source": chance.choice(sites),
                 "number": value.number + chance.choice([-1, 1, 1000]),
                 "groups": chance.choice([("g0",), ("g1", "g2"), ("g0", "g0"), ()]),
                 "incarnation": 2,
-                "order_class": value.order_class + 1,
+                "class_id": ClassId(1, value.class_id.index + 1),
             }
             other = msgspec.structs.replace(value, **{field: given[field]})
         case tuple() if value and isinstance(value[0], tuple):
@@ -214,7 +215,7 @@ def test_mutated_conversations_end_in_a_refusal_or_not_at_all(protocol: str) -> 
 def converse(
     deployment: Deployment, site: SiteId, events: list[Event], at: int, chance: random.Random, sites: list[SiteId]
 ) -> int:
-    machine = deployment.machine(site)
+    machine = deployment.machines(site)
     for event in events[:at]:
         machine.step(event)
     honest = events[at]
@@ -223,7 +224,7 @@ def converse(
     before = state(deployment, machine)
     sender = chance.choice([honest.sender, chance.choice(sites)])
     try:
-        effects = machine.step(Received(sender, changed))
+        effects = machine.step(Received(sender, changed, honest.class_id))
         refused = any(isinstance(effect, Refuse) for effect in effects)
     except PeerError:
         assert state(deployment, machine) == before, changed

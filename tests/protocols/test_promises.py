@@ -9,14 +9,15 @@ import pytest
 from msgspec.structs import replace
 
 from ordercast import ClassRule, Cluster, Level, Membership, Planner, Request
+from ordercast.core.configuration import Configuration
 from ordercast.core.effects import Effect, Send
-from ordercast.core.machine import Groups
 from ordercast.errors import InputError, PlanError
 from ordercast.live.config import deploy as deploy_cluster
 from ordercast.names import SiteId
 from ordercast.planning.planners import plan_forest
-from ordercast.protocols.propagation import Propagate, Propagation
-from ordercast.protocols.registry import MACHINES, SWAPS, Deployment
+from ordercast.protocols.propagation.machine import Propagation
+from ordercast.protocols.propagation.messages import Propagate
+from ordercast.protocols.registry import MACHINES, Causal, Deployment
 from ordercast.sim.explorer import Case, Explorer
 from ordercast.sim.network import Network
 from ordercast.sim.scenario import Scenario, deploy, judge
@@ -30,10 +31,15 @@ PATH = Membership.of({"A": "ab", "B": "bc", "C": "cd"})
 
 def test_causal_order_is_refused_where_it_would_not_hold() -> None:
     apart = [["A"], ["B"], ["C"]]
-    groups = Groups.of(PATH.as_dict(), apart, "abcd")
-    for protocol in (*SWAPS, "propagation", "two-phase"):
-        with pytest.raises(InputError, match=r"causal|one class"):
-            Deployment(protocol, groups, causal=True)
+    groups = Configuration.of(PATH.as_dict(), apart, "abcd", causal=True)
+    for protocol, kind in MACHINES.items():
+        if kind.causal is not Causal.ANY:
+            with pytest.raises(InputError, match=r"causal order"):
+                Deployment(protocol, groups, causal=True)
+        with pytest.raises(InputError, match="a class of several parts is for causal order"):
+            Deployment(protocol, groups)
+    with pytest.raises(InputError, match="it takes one class"):
+        Deployment("sequencer", Configuration.of(PATH.as_dict(), apart, "abcd"), causal=True)
     with pytest.raises(InputError, match="two-phase keeps no causal order"):
         deploy(Scenario(PATH, "two-phase", causal=True))
     with pytest.raises(InputError, match="protocol is one of"):
@@ -48,7 +54,7 @@ def test_a_pipelined_request_is_known_to_what_comes_after_it() -> None:
     family = Membership.of({"A": "abq", "H": "abz", "B": "qz"})
     case = Scenario(family, "sequencer", level=Level.TOTAL, class_rule=ClassRule.S2, causal=True, senders=0)
     deployment = deploy(case)
-    assert len(deployment.groups.classes) == 2
+    assert len(deployment.groups.orders) == 2
 
     def broken() -> dict[str, str]:
         groups = replace(deployment.groups, sources=("x", "z"))
@@ -56,7 +62,7 @@ def test_a_pipelined_request_is_known_to_what_comes_after_it() -> None:
         return Explorer(Case(fresh, (("x", ("A",)), ("x", ("H",)), ("z", ("B",))))).run().findings
 
     assert broken() == {}
-    with planted("protocols.sequencing", ("past = earlier.merged(past)", "pass")):
+    with planted("protocols.sequencing.sequencer", ("past = earlier.merged(past)", "pass")):
         assert list(broken()) == ["causal"]
 
 
@@ -65,7 +71,7 @@ def test_classes_too_fine_for_the_level_are_refused(protocol: str, level: Level)
     """The triangle: its three classes by s2 keep `total`, and not `acyclic`."""
     triangle = Membership.of({"G": "pq", "H": "qr", "I": "rp"})
     case = Scenario(triangle, protocol, level=level, class_rule=ClassRule.S2)
-    if protocol in ("two-phase", "timestamp") or level is Level.ACYCLIC:
+    if level is Level.ACYCLIC:
         with pytest.raises((InputError, PlanError)):
             deploy(case)
     else:
@@ -85,7 +91,7 @@ def test_errata_73_the_judge_and_the_machine_have_one_model_of_an_edge() -> None
         request = Request(Planner.CENTRAL, Level.ACYCLIC, ClassRule.S2)
         plan = plan_forest(family, request).forest.plan("central", Level.ACYCLIC)
         verdict = plans.judge(plan, family.as_dict())
-        groups = Groups.of(family.as_dict(), plan.classes, "xyz")
+        groups = Configuration.of(family.as_dict(), plan.classes, "xyz")
         case = Case(
             Deployment("propagation", groups, plan), (("x", ("G",)), ("y", ("H",)), ("z", ("I",))), reorder=True
         )
@@ -149,6 +155,8 @@ def test_causal_headers_name_what_is_under_way() -> None:
     longest = [max(world.lengths[: len(world.lengths) // 3]), max(world.lengths)]
     assert longest[1] <= longest[0]
     assert longest[1] < 150  # of 1,000 pairs of a sender and a group
-    for machine in world.machines.values():
+    (class_id,) = deployment.groups.classes
+    for machines in world.machines.values():
+        machine = machines.machine(class_id)
         assert isinstance(machine, Propagation)
-        assert not any(machine.past.values())
+        assert not any(machine.pasts.known.values())

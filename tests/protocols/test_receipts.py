@@ -6,6 +6,7 @@ import pytest
 
 from ordercast.core.edges import Carry, Edges, Null
 from ordercast.core.effects import Send
+from ordercast.names import ClassId
 from ordercast.protocols.timestamp import Ask
 from ordercast.sim.scenario import run
 from tests.support.campaign import MIXES, scenario
@@ -25,7 +26,7 @@ def test_safe_means_that_every_member_has_it(mix: str, causal: bool) -> None:
 
 def test_a_long_gap_is_filled_without_waiting_for_ticks() -> None:
     """A thousand messages are lost: one null, and the rest is asked for as it arrives."""
-    sender, receiver = Edges(), Edges()
+    sender, receiver = (Edges(site, ClassId(1, 0), streams=1) for site in "ab")
     kept = [sender.send("b", 0, Ask(number)).message for number in range(1000)]
     assert len(kept) == 1000
     asked = receiver.control("a", Null(0, 1000))

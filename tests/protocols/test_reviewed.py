@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from ordercast import ClassRule, Level, Membership, Plan, Planner, Request, judge, make_plan
 from ordercast.core.edges import Carry, Edges, Resend
 from ordercast.core.effects import Append, Deliver, Effect, Send
-from ordercast.core.events import Event, Message, Multicast, Received, Tick
+from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
 from ordercast.errors import InputError, PeerError
-from ordercast.names import SiteId
+from ordercast.names import ClassId, SiteId
 from ordercast.planning.plan import Cost, Edge, GroupPlan
-from ordercast.protocols.propagation import Propagate, Propagation, Settled
+from ordercast.protocols.propagation.machine import Propagation
+from ordercast.protocols.propagation.messages import Propagate, Settled
 from ordercast.protocols.registry import MACHINES, Deployment
 from ordercast.protocols.swap.counting import Numbered
 from ordercast.protocols.swap.multicast import Swap
@@ -22,6 +23,12 @@ from ordercast.sim.explorer import CRASH, TICK, Explorer, Move, State
 from ordercast.sim.scenario import Scenario, deploy
 from tests.support.campaign import small_case
 from tests.support.planted import planted
+
+CLASS = ClassId(1, 0)
+
+
+def envelope_of(groups: tuple[str, ...], source: str, number: int) -> Envelope:
+    return Envelope(CLASS, groups, source, 1, number, b"")
 
 
 def with_sources(deployment: Deployment, sources: str) -> Deployment:
@@ -33,11 +40,11 @@ def with_sources(deployment: Deployment, sources: str) -> Deployment:
 def test_a_counting_site_keeps_what_is_far_ahead(protocol: str) -> None:
     """Number 1 comes by a link that was cut while 100,100 others came by another: nothing is refused, nothing lost."""
     deployment = with_sources(deploy(Scenario(Membership.of({"A": "abz"}), protocol)), "ab")
-    machine, many = deployment.machine("z"), 100_100
+    machine, many = deployment.machines("z"), 100_100
 
     def numbered(source: str, number: int, place: int) -> list[Effect]:
-        envelope = deployment.groups.envelope(("A",), source, 1, number, b"")
-        return machine.step(Received(source, Carry(1, number, Numbered(place, envelope))))
+        envelope = envelope_of(("A",), source, number)
+        return machine.step(Received(source, Carry(1, number, Numbered(place, envelope)), CLASS))
 
     for number in range(1, many):
         assert not any(isinstance(effect, Deliver) for effect in numbered("b", number, number + 1))
@@ -49,25 +56,25 @@ class Conversation:
     """Machines, and a network that loses what it is told to."""
 
     def __init__(self, deployment: Deployment) -> None:
-        self.machines = {site: deployment.machine(site) for site in deployment.sites}
+        self.machines = {site: deployment.machines(site) for site in deployment.sites}
         self.logs: dict[SiteId, list[str]] = {site: [] for site in self.machines}
         self.lost: list[Message] = []
-        self._net: list[tuple[SiteId, SiteId, Message]] = []
+        self._net: list[tuple[SiteId, SiteId, Message, ClassId]] = []
 
     def do(self, site: SiteId, event: Event, lose: tuple[type[Message], ...] = ()) -> None:
         """Feed a site, and carry everything that follows; first ACCEPTs of these kinds are lost."""
         self._apply(site, event)
         while self._net:
-            sender, to, message = self._net.pop(0)
+            sender, to, message, class_id = self._net.pop(0)
             if isinstance(message, lose) and getattr(message, "count", 0) == 1 and to in "px":
                 self.lost.append(message)
             else:
-                self._apply(to, Received(sender, message))
+                self._apply(to, Received(sender, message, class_id))
 
     def _apply(self, site: SiteId, event: Event) -> None:
         for effect in self.machines[site].step(event):
             if isinstance(effect, Send):
-                self._net.append((site, effect.to, effect.message))
+                self._net.append((site, effect.to, effect.message, effect.class_id))
             elif isinstance(effect, Deliver):
                 self.logs[site].append(effect.envelope.msg_id)
 
@@ -75,10 +82,10 @@ class Conversation:
 def test_a_sequencer_keeps_the_answer_to_what_may_be_asked_again() -> None:
     """X asks for A, the answer is lost, and it goes on with B: not so far that the answer is forgotten."""
     family = Membership.of({"A": "psu", "B": "su", "C": "cp"})
-    with planted("protocols.sequencing", ("UNDER_WAY_AT_MOST = 1024", "UNDER_WAY_AT_MOST = 8")):
+    with planted("protocols.sequencing.sequencer", ("UNDER_WAY_AT_MOST = 1024", "UNDER_WAY_AT_MOST = 8")):
         deployment = deploy(Scenario(family, "sequencer", causal=True, class_rule=ClassRule.BLOCKS))
         talk = Conversation(with_sources(deployment, "x"))
-        module = sys.modules["ordercast.protocols.sequencing"]
+        module = sys.modules["ordercast.protocols.sequencing.messages"]
         first = (module.Accept, module.Accepted)
         talk.do("x", Multicast(("A",), b"1"), lose=first)
         for _ in range(20):
@@ -131,22 +138,23 @@ def test_what_is_everywhere_is_not_named_after_a_restart() -> None:
     plan = deployment.plan
     assert plan is not None
     entry = plan.groups["A"].entry
-    machine = deployment.machine(entry)
-    envelope = deployment.groups.envelope(("A",), "x", 1, 1, b"")
+    machine = deployment.machines(entry)
+    envelope = envelope_of(("A",), "x", 1)
     log: list[Event] = []
     for event in (
-        Received("x", Carry(0, 1, Propagate(envelope))),
-        Received("x", Settled(1)),
-        Received("x", Settled(1)),
+        Received("x", Carry(0, 1, Propagate(envelope)), CLASS),
+        Received("x", Settled(1), CLASS),
+        Received("x", Settled(1), CLASS),
     ):
         log += [effect.event for effect in machine.step(event) if isinstance(effect, Append)]
     assert len(log) == 2
-    restarted = deployment.machine(entry)
+    machines = deployment.machines(entry)
     for logged in log:
-        restarted.step(logged)
+        machines.step(logged)
+    restarted = machines.machine(CLASS)
     assert isinstance(restarted, Propagation)
 
-    assert not any(restarted.past.values())
+    assert not any(restarted.pasts.known.values())
 
 
 def test_own_messages_that_were_held_are_called_safe() -> None:
@@ -162,18 +170,21 @@ def test_own_messages_that_were_held_are_called_safe() -> None:
             talk.do(site, Tick(float(time)))
 
     assert all(machine.idle for machine in talk.machines.values())
-    assert all(not machine.not_safe for machine in talk.machines.values() if isinstance(machine, Propagation))
+    for machines in talk.machines.values():
+        machine = machines.machine(CLASS)
+        assert isinstance(machine, Propagation)
+        assert not machine.not_safe
 
 
 @pytest.mark.parametrize("last", [("b", 1, 0), ("b", 1, -7), ("nobody", 1, 1)])
 @pytest.mark.parametrize("protocol", ["arrow", "combining", "hybrid"])
 def test_a_swap_that_leaves_nonsense_behind_is_refused(protocol: str, last: tuple[str, int, int]) -> None:
     deployment = with_sources(deploy(Scenario(Membership.of({"A": "abc"}), protocol)), "abc")
-    machine = deployment.machine(deployment.trees.root(0))
-    envelope = deployment.groups.envelope(("A",), "b", 1, 1, b"")
+    machine = deployment.machines(deployment.tree(CLASS).root)
+    envelope = envelope_of(("A",), "b", 1)
 
     with pytest.raises(PeerError):
-        machine.step(Received("b", Carry(0, 1, Swap(envelope, last))))
+        machine.step(Received("b", Carry(0, 1, Swap(envelope, last)), CLASS))
     machine.step(Multicast(("A",), b"honest"))
     assert machine.sent == 1
 
@@ -183,17 +194,17 @@ def test_pasts_that_cannot_be_are_refused() -> None:
     deployment = with_sources(deploy(Scenario(Membership.of({"A": "abc", "B": "abc"}))), "xy")
     plan = deployment.plan
     assert plan is not None
-    machine = deployment.machine(plan.groups["A"].entry)
-    envelope = deployment.groups.envelope(("A",), "x", 1, 5, b"")
+    machine = deployment.machines(plan.groups["A"].entry)
+    envelope = envelope_of(("A",), "x", 5)
     for past in ((("y", ("B",), 1),), (("x", ("B",), 5),), (("x", ("B",), 9),), (("nobody", ("B",), 1),)):
         with pytest.raises(PeerError):
-            machine.step(Received("x", Carry(0, 1, Propagate(envelope, b"", past))))
+            machine.step(Received("x", Carry(0, 1, Propagate(envelope, b"", past)), CLASS))
     with pytest.raises(PeerError):
-        machine.step(Received("x", Carry(0, 1, Propagate(envelope, b"", (), False, 5))))
+        machine.step(Received("x", Carry(0, 1, Propagate(envelope, b"", (), False, 5)), CLASS))
 
 
 def test_a_request_to_send_everything_again_is_answered_in_parts() -> None:
-    edges = Edges()
+    edges = Edges("a", ClassId(1, 0), streams=1)
     for number in range(1000):
         edges.send("b", 0, Ask(number))
 
@@ -215,12 +226,12 @@ def test_the_explorer_crashes_after_ticks_and_in_the_middle_of_them() -> None:
 @pytest.mark.parametrize(
     "rule",
     [
-        ("upto = self.edges.settled(key) if not key[0] else self.edges.acked(key)", "upto = 10**9"),
-        ("Place(envelope.number, stamp)))", "Place(envelope.number, stamp + b'!')))"),
+        ("self.edges.owe((HERE, stream), number, [(entry, stream)])", "self.edges.owe((HERE, stream), number, [])"),
+        ("Place(envelope.number, stamp), self.id))", "Place(envelope.number, stamp + b'!'), self.id))"),
     ],
 )
 def test_the_explorer_judges_receipts(rule: tuple[str, str]) -> None:
-    with planted("protocols.propagation", rule):
+    with planted("protocols.propagation.machine", rule):
         case = small_case("propagation", {"losses": 1})
         case = dataclasses.replace(case, deployment=dataclasses.replace(case.deployment, receipts=True))
         assert "receipts" in Explorer(case).run().findings

@@ -6,10 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from ordercast import ClassRule, Level, Membership, Planner, Request, judge, make_plan
-from ordercast.core.machine import Groups
+from ordercast.core.configuration import Configuration
 from ordercast.errors import InputError, LocalError
+from ordercast.names import ClassId
 from ordercast.planning.classes import classes
-from ordercast.protocols.registry import MACHINES, ONE_ORDER
+from ordercast.protocols.registry import MACHINES, Causal
 from ordercast.sim.explorer import Explorer
 from ordercast.sim.network import Network
 from ordercast.sim.scenario import Scenario, deploy
@@ -19,10 +20,11 @@ from tests.support.campaign import several_case
 
 CROSSED = {"A": "sxy", "B": "txy", "C": "st"}
 """A+B meets C in s and t, although neither A nor B meets it in more than one site."""
+CAUSAL = [name for name, kind in MACHINES.items() if kind.causal is not Causal.NEVER]
 ALL_LEVELS = [(protocol, level) for protocol in MACHINES for level in Level]
 
 
-@pytest.mark.parametrize("protocol", [name for name in MACHINES if name not in ONE_ORDER])
+@pytest.mark.parametrize("protocol", MACHINES)
 def test_a_union_that_could_break_the_order_is_refused(protocol: str) -> None:
     """Level total: A and B are one class, C is another, and s and t could see A+B and C in two orders."""
     machine = deploy(Scenario(Membership.of(CROSSED), protocol, level=Level.TOTAL)).groups
@@ -55,7 +57,7 @@ def test_a_declared_union_survives_a_crash_at_every_effect(protocol: str) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", [name for name in MACHINES if name != "two-phase"])
+@pytest.mark.parametrize("protocol", CAUSAL)
 def test_causal_order_of_several_groups_in_every_interleaving(protocol: str) -> None:
     """3 sites, 3 groups: a message to A+B, one of the same source to C, and an answer of a member, in every order."""
     case = several_case(protocol, {"A": "ab", "B": "bc", "C": "ca"}, ["aAB", "aC", "bBC"], causal=True)
@@ -69,7 +71,8 @@ def test_without_the_rule_two_sites_disagree() -> None:
     """The printed S2 with the union let through: the explorer finds the two orders."""
     case = several_case("sequencer", CROSSED, ["xAB", "yC"], level=Level.TOTAL)
     groups = case.deployment.groups
-    groups._destinations["A", "B"] = groups.class_of("A")
+    together = groups._destinations["A", "B"] = groups.destination(("A",))
+    groups.order_class(together)._destinations["A", "B"] = 0
     explored = Explorer(case).run()
 
     assert "total" in explored.findings
@@ -98,8 +101,8 @@ def test_allowed_unions_are_safe_in_all_small_families(level: Level) -> None:
         several = [union for many in (2, 3) for union in combinations(names, many)]
         for declared in [(), *((union,) for union in several)]:
             membership = Membership.of(family).with_unions(declared)
-            groups = Groups.of(membership.as_dict(), classes(membership, ClassRule.for_level(level)), ())
-            sent: list[tuple[int, frozenset[str]]] = []
+            groups = Configuration.of(membership.as_dict(), classes(membership, ClassRule.for_level(level)), ())
+            sent: list[tuple[ClassId, frozenset[str]]] = []
             for groups_of_message in [(name,) for name in names] + several:
                 try:
                     order_class = groups.destination(groups_of_message)
@@ -113,7 +116,7 @@ def test_allowed_unions_are_safe_in_all_small_families(level: Level) -> None:
                 assert is_forest({(order_class, site) for order_class, sites in sent for site in sites}), family
 
 
-def is_forest(edges: set[tuple[int, str]]) -> bool:
+def is_forest(edges: set[tuple[ClassId, str]]) -> bool:
     """Whether the graph of classes and sites has no cycle: leaves are taken away until none is left."""
     while edges:
         ends = [end for edge in edges for end in (("class", edge[0]), ("site", edge[1]))]
@@ -128,7 +131,8 @@ def test_two_undeclared_unions_of_two_classes_may_not_meet_twice() -> None:
     """K={A,B} and L={C,D}: A+B meets each of C and D once, and C+D meets A+B twice; both are refused."""
     family = {"A": "apx", "B": "bpx", "C": "aqy", "D": "bqy"}
     groups = deploy(Scenario(Membership.of(family), "sequencer", level=Level.TOTAL)).groups
-    assert groups.class_of("A") == groups.class_of("B") != groups.class_of("C") == groups.class_of("D")
+    a, b, c, d = (groups.destination((group,)) for group in "ABCD")
+    assert a == b != c == d
 
     for union in (("A", "B"), ("C", "D")):
         with pytest.raises(LocalError, match="declare the union"):
@@ -187,7 +191,7 @@ def test_errata_66_naming_only_what_shares_a_group_waits_in_a_circle() -> None:
         assert verdict.ok, (seed, verdict.findings)
 
 
-@pytest.mark.parametrize("protocol", [name for name in MACHINES if name != "two-phase"])
+@pytest.mark.parametrize("protocol", CAUSAL)
 def test_causal_order_with_several_groups_goes_on(protocol: str) -> None:
     """Two messages of one source, to g0+g1 and then to g3: the tree stopped for ever."""
     family = Membership.of({"g0": "abc", "g1": "bcd", "g2": "cde", "g3": "dea"})

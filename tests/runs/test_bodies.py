@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ordercast.audit import columns, plain
+from ordercast.audit import columns, kernels, plain
 from ordercast.audit.local import LocalSource
 from ordercast.audit.verdict import Verdict, audit
 from ordercast.errors import InputError
@@ -49,7 +49,7 @@ def test_another_body_at_one_site_is_found(
 ) -> None:
     """With what was sent the culprit is named, without it a site that differs; by arrays and compiled loops alike."""
     monkeypatch.setattr(columns, "plainly", lambda rows: plainly)
-    monkeypatch.setattr("ordercast.audit.fold._loops", lambda rows: plain if plainly else columns.kernels)
+    monkeypatch.setattr("ordercast.audit.fold._loops", lambda rows: plain if plainly else kernels)
     FAULTS["other_body"](logs)
     logs.write(tmp_path)
     if not sends:

@@ -28,7 +28,7 @@ def ran(case: Scenario) -> World:
 
 
 def delivered_again(world: World, site: str, log: list[Event]) -> list[tuple[str, bytes]]:
-    machine = world.deployment.machine(site)
+    machine = world.deployment.machines(site)
     effects = [effect for event in log for effect in machine.step(event)]
     return [(effect.envelope.msg_id, effect.stamp) for effect in effects if type(effect) is Deliver]
 

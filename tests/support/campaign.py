@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ordercast.membership.table import Membership
 from ordercast.names import ClassRule, Level, Planner
-from ordercast.protocols.registry import MACHINES
+from ordercast.protocols.registry import MACHINES, Causal
 from ordercast.sim.explorer import Case
 from ordercast.sim.network import Cut, Network
 from ordercast.sim.scenario import Scenario, deploy
@@ -19,7 +19,8 @@ Kind = tuple[str, bool]
 HYBRID = "sequencer-hybrid"  # KIN's hybrid: causal everywhere, total in each group, a sequencer for each
 SITES = [f"s{index}" for index in range(8)]
 KINDS = [(name, False) for name in MACHINES]
-KINDS += [(name, True) for name in MACHINES if name != "two-phase"] + [(HYBRID, True)]
+KINDS += [(name, True) for name, kind in MACHINES.items() if kind.causal is not Causal.NEVER]
+KINDS += [(HYBRID, True)]
 QUICK = [Planner.GREEDY, Planner.ELIMINATION, Planner.METAGROUP, Planner.CENTRAL]
 MIXES = ("calm", "jitter", "lossy", "faults")
 
@@ -42,7 +43,7 @@ def scenario(kind: Kind, mix: str, seed: int) -> Scenario:
         level=level,
         class_rule=rule,
         causal=causal,
-        receipts=protocol == "propagation" and chance.random() < 0.5,
+        receipts=protocol in MACHINES and MACHINES[protocol].receipts and chance.random() < 0.5,
         messages=60,
         workload=chance.choice(["uniform", "zipf", "bursts", "requests"]),
         several=chance.choice([0.1, 0.3, 0.6]),
@@ -66,7 +67,7 @@ def scenario(kind: Kind, mix: str, seed: int) -> Scenario:
     return dataclasses.replace(case, network=dataclasses.replace(lossy, cuts=(cut,)), crashes=crashes + pause)
 
 
-EXPLORED: list[dict[str, int]] = [{}, {"losses": 1}, {"duplicates": 1}, {"crashes": 1}]
+EXPLORED: list[dict[str, int]] = [{}, {"losses": 1}, {"duplicates": 1}, {"crashes": 1}, {"reconnects": 1}]
 RING = {"A": "ab", "B": "bc", "C": "ca"}
 DENSE = {"A": "ab", "B": "bcd", "C": "acd"}
 

@@ -47,7 +47,6 @@ class Writer:
         """Open it, and note it as it is between every commit and its mark."""
         history = DiskHistory.open(self.folder / "p", "c", "p", 1)
         mark = history._mark
-        assert mark is not None
         write = mark.write
 
         def noted(told: Told) -> None:
@@ -113,15 +112,17 @@ def moments(folder: Path, seed: int = 0) -> list[Moment]:
 
 def judge(moment: Moment, folder: Path) -> bool:
     """Open what may be damaged; returns whether all is there, False when it is refused. Anything else is an error."""
-    try:
-        history = DiskHistory.open(folder, "c", "p", 9)
+    for _ in range(2):  # what is refused once is not believed the second time
         try:
-            _compare(moment, history)
-        finally:
-            history.close()
-    except HistoryError:
-        return False
-    return True
+            history = DiskHistory.open(folder, "c", "p", 9)
+            try:
+                _compare(moment, history)
+            finally:
+                history.close()
+        except HistoryError:
+            continue
+        return True
+    return False
 
 
 def _compare(moment: Moment, history: DiskHistory) -> None:

@@ -1,31 +1,29 @@
-"""Mutated bytes: frames at a site's door, and damaged history files. Nothing may crash, hang or be believed."""
+"""Mutated bytes: frames at a site's door. Nothing may crash, hang or be believed."""
 
 import asyncio
 import random
-import shutil
 from pathlib import Path
 from typing import Any, cast
 
 from ordercast.core.edges import Ack, Carry, Null, Resend
 from ordercast.core.events import Envelope, Message
-from ordercast.errors import HistoryError
-from ordercast.history.disk import DiskHistory
-from ordercast.history.store import Checkpoint
 from ordercast.live.config import Cluster
 from ordercast.live.links import Link
+from ordercast.live.session import Session
 from ordercast.live.site import Site
-from ordercast.protocols.propagation import Place, Propagate
+from ordercast.names import ClassId
+from ordercast.protocols.propagation.messages import Place, Propagate
 from ordercast.protocols.registry import MACHINES
 from ordercast.wire import batch, clients, peers
 from ordercast.wire.codec import Encoder
-from ordercast.wire.frames import frame
+from ordercast.wire.frames import NO_CLASS, frame
 from ordercast.wire.tags import Tag
 
 GROUPS = {"a": ["p", "q"], "b": ["q", "r"], "c": ["p", "r"]}
 
 
-Said = tuple[int, int, int, bytes]
-"""Tag, stream, number, payload."""
+Said = tuple[int, int, int, bytes, ClassId]
+"""Tag, stream, number, payload, class."""
 
 
 def corpus(site: Site, peer: str) -> list[Said]:
@@ -33,19 +31,19 @@ def corpus(site: Site, peer: str) -> list[Said]:
     encoder = Encoder()
     found: list[Said] = []
 
-    def add(message: Message) -> None:
-        found.append(encoder.encode(message))
+    def add(message: Message, class_id: ClassId) -> None:
+        found.append((*encoder.encode(message), class_id))
 
     for number in range(1, 20):
         for group in GROUPS:
-            order_class = site.deployment.groups.class_of(group)
+            class_id = site.deployment.groups.destination((group,))
             body = batch.pack(number, [b"hello", b"world"])
-            envelope = Envelope(order_class, 1, (group,), peer, 1, number, body)
-            add(Carry(2 * order_class, number, Propagate(envelope)))
-            add(Carry(2 * order_class + 1, number, Propagate(envelope, bytes([0] * 7 + [1] + [0] * 7 + [number]))))
+            envelope = Envelope(class_id, (group,), peer, 1, number, body)
+            add(Carry(0, number, Propagate(envelope)), class_id)
+            add(Carry(1, number, Propagate(envelope, bytes([0] * 7 + [1] + [0] * 7 + [number]))), class_id)
     for control in (Ack(0, 1), Null(1, 2), Resend(1, 1, 2), Place(1, b"12345678")):
-        add(control)
-    found += [(tag, 0, 0, peers.encode(value)) for tag, value in _host_frames(site)]
+        add(control, ClassId(1, 0))
+    found += [(tag, 0, 0, peers.encode(value), NO_CLASS) for tag, value in _host_frames(site)]
     return found
 
 
@@ -104,6 +102,15 @@ class _NoSocket:
     def writelines(self, data: Any) -> None:
         """Nowhere."""
 
+    def pause_reading(self) -> None:
+        """Nothing is read."""
+
+    resume_reading = pause_reading
+
+    def get_write_buffer_size(self) -> int:
+        """Nothing waits."""
+        return 0
+
     def set_write_buffer_limits(self, high: int) -> None:
         """No limits."""
 
@@ -157,56 +164,46 @@ async def fuzz_frames(folder: Path, count: int, seed: int = 0) -> dict[str, int]
     return done
 
 
-def fuzz_history(folder: Path, count: int, seed: int = 0) -> dict[str, int]:
-    """Damage histories; each must be refused by name, or read exactly as it was written."""
-    chance = random.Random(seed)
-    original = folder / "original"
-    history = DiskHistory(original)
-    written = [chance.randbytes(chance.choice([20, 200, 3000])) for _ in range(40)]
-    history.keep(Checkpoint(0, 0, b"state 0"), from_delivered=0)
-    for begin in range(0, 30, 5):
-        history.append(written[begin : begin + 5])
-    live = folder / "live"  # as kill -9 leaves it: with the write-ahead log
-    shutil.copytree(original, live)
-    history.append(written[30:])
-    history.close()
-    done = {"files": 0, "refused": 0, "unharmed": 0}
-    sources = [(original, written), (live, written[:30])]
-    for number in range(count):
-        source, expected = sources[number % 2]
-        damaged = folder / "damaged"
-        shutil.copytree(source, damaged, dirs_exist_ok=True)
-        files = [
-            path for path in sorted(damaged.iterdir()) if path.name.startswith("history.db") and path.stat().st_size
-        ]
-        victim = chance.choice([path for path in files if not path.name.endswith("-shm")])
-        victim.write_bytes(_damage(chance, victim.read_bytes()))
-        done["files"] += 1
-        try:
-            opened = DiskHistory(damaged)
-            try:
-                assert opened.checkpoint() == Checkpoint(0, 0, b"state 0")
-                assert list(opened.records(0)) == expected, f"file {number} of seed {seed} was believed"
-                done["unharmed"] += 1
-            finally:
-                opened.close()
-        except HistoryError:
-            done["refused"] += 1
-        shutil.rmtree(damaged)
+def said_by_clients() -> list[Said]:
+    """Return what a client may say once it has logged in."""
+    said: list[tuple[int, Any]] = [
+        (Tag.LOGIN, clients.Login(clients.VERSION, "secret")),
+        (Tag.JOIN, clients.Join(1, ["a"], None)),
+        (Tag.JOIN, clients.Join(2, None, -1, "drop", "name")),
+        (Tag.LEAVE, clients.Leave(3)),
+        (Tag.TAKEN, clients.Taken(100)),
+        (Tag.POST, clients.Post(4, ("a",), "none", [b"x", b"y"])),
+        (Tag.POST, clients.Post(5, ("a", "b"), "safe", [b""])),
+        (Tag.ASK, clients.Ask(6, "status")),
+        (Tag.ASK, clients.Ask(7, "explain", "q:1")),
+    ]
+    return [(tag, 0, 0, clients.encode(value), NO_CLASS) for tag, value in said]
+
+
+async def fuzz_clients(config: Cluster, count: int, seed: int = 0) -> dict[str, int]:
+    """Let clients say mutated frames to the port of a running site; it closes them, or answers, and goes on."""
+    chance, faults = random.Random(seed), list[dict[str, Any]]()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: faults.append(context))
+    done = {"frames": 0, "refused": 0}
+    said = said_by_clients()
+    async with Site(config, "q") as site:
+        assert site.port is not None
+        while done["frames"] < count:
+            session = Session(site.port)
+            socket = _NoSocket()
+            session.connection_made(cast(asyncio.BaseTransport, socket))
+            if chance.random() < 0.9:
+                session.data_received(b"".join(frame(*said[0])))
+            for _ in range(chance.randint(1, 6)):
+                session.data_received(mutated(chance, chance.choice(said)))
+                done["frames"] += 1
+            if chance.random() < 0.2:
+                await asyncio.sleep(0)
+            done["refused"] += socket.closing
+            session.connection_lost(None)
+        await asyncio.sleep(0)
+        assert not site.port.sessions and site.port.large.used == 0 and site.port._granted == 0
+        assert not site.readers and site.failed is None
+    assert faults == []
     return done
-
-
-def _damage(chance: random.Random, data: bytes) -> bytes:
-    changed = bytearray(data)
-    kind = chance.randrange(4)
-    if kind == 0:
-        return bytes(changed[: chance.randrange(len(changed))])  # a truncated tail
-    for _ in range(chance.choice([1, 1, 8])):
-        at = chance.randrange(len(changed))
-        if kind == 1:
-            changed[at] ^= 1 << chance.randrange(8)
-        elif kind == 2:
-            changed[at : at + 512] = chance.randbytes(len(changed[at : at + 512]))  # a torn sector
-        else:
-            changed[at : at + 512] = bytes(len(changed[at : at + 512]))
-    return bytes(changed)

@@ -10,8 +10,11 @@ from pathlib import Path
 from ordercast.protocols import registry as deployment
 
 SWAPS = [f"swap.{name}" for name in ("multicast", "arrow", "combining", "hybrid", "counting")]
-PROTOCOLS = ["propagation", "two_phase", "timestamp", *SWAPS, "sequencing", "registry"]
-NAMES = ["ordercast.core.edges", "ordercast.core.contexts", *(f"ordercast.protocols.{name}" for name in PROTOCOLS)]
+PASSING = [f"propagation.{name}" for name in ("messages", "pasts", "machine")]
+SEQUENCING = [f"sequencing.{name}" for name in ("messages", "sequencer", "machine")]
+PROTOCOLS = [*PASSING, "two_phase", "timestamp", *SWAPS, *SEQUENCING, "registry"]
+CORE = [f"ordercast.core.{name}" for name in ("stamps", "resume", "edges", "contexts")]
+NAMES = [*CORE, *(f"ordercast.protocols.{name}" for name in PROTOCOLS)]
 
 
 PARTS = ["inputs", "pace", "readers", "deliveries", "intake", "outbox", "peers", "pipeline", "changes", "recovery"]
@@ -23,18 +26,19 @@ PLANNERS = [f"ordercast.planning.{name}" for name in ("forest", "propagation_gra
 
 @contextmanager
 def planted(module_name: str, *replacements: tuple[str, str]) -> Iterator[None]:
-    """Run with lines of one module replaced; everything that is built from it is built anew."""
+    """Run with lines of one module or package replaced; everything that is built from it is built anew."""
     names = {"planning": PLANNERS, "node": NODES}.get(module_name.partition(".")[0], NAMES)
     kept = {name: importlib.import_module(name) for name in names}
     machines = dict(deployment.MACHINES)
+    codes = {name: Path(_origin(name)).read_text("utf-8") for name in names}
+    for text, replacement in replacements:
+        own = [name for name in names if f"{name}.".startswith(f"ordercast.{module_name}.") and text in codes[name]]
+        count = sum(codes[name].count(text) for name in own)
+        assert count == 1, f"{text!r} occurs {count} times in {module_name}"
+        codes[own[0]] = codes[own[0]].replace(text, replacement)
     try:
-        for name in names:
+        for name, code in codes.items():
             path = _origin(name)
-            code = Path(path).read_text("utf-8")
-            if name == f"ordercast.{module_name}":
-                for text, replacement in replacements:
-                    assert code.count(text) == 1, f"{text!r} occurs {code.count(text)} times in {module_name}"
-                    code = code.replace(text, replacement)
             module = types.ModuleType(name)
             module.__file__, module.__package__ = path, name.rpartition(".")[0]
             _put(name, module)

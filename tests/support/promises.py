@@ -19,7 +19,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from ordercast.client.values import Lot
-from ordercast.core.machine import Groups
+from ordercast.core.configuration import Configuration
 from ordercast.names import GroupId, SiteId
 from ordercast.verify.deliveries import JUDGES
 from ordercast.verify.findings import Sent
@@ -54,7 +54,7 @@ def body_of(name: str) -> bytes:
 class Book:
     """One run, as its clients saw it."""
 
-    groups: Groups
+    groups: Configuration
     judges: frozenset[str]
     """The orders that the protocol declares."""
     attempts: dict[str, Attempt] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class Book:
             if known != name:
                 self.problems.append(("ids", f"{message.source}:{message.number} is {known} and {name}"))
             log.append(name)
-            places.append((self.groups.destination(lot.groups), lot.stamp, message.number))
+            places.append((self.groups.order_of(lot.groups), lot.stamp, message.number))
 
     # Judging.
 

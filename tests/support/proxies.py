@@ -1,6 +1,7 @@
 """Links that can be cut: a proxy between two sites."""
 
 import asyncio
+import random
 from contextlib import suppress
 
 
@@ -12,6 +13,9 @@ class Proxy:
         self.target = (host, int(port))
         self.address = ""
         self.cut = False
+        self.flips = 0
+        """So many pieces of what passes get a flipped bit."""
+        self._chance = random.Random(target)
         self._held: dict[bool, asyncio.Event] = {}
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
@@ -40,13 +44,21 @@ class Proxy:
         try:
             while data := await reader.read(65_536):
                 await self._held[forth].wait()
-                writer.write(data)
+                writer.write(self._spoiled(data))
                 await writer.drain()
         except OSError:
             pass
         finally:
             self._writers.discard(writer)
             writer.close()
+
+    def _spoiled(self, data: bytes) -> bytes:
+        if not self.flips:
+            return data
+        self.flips -= 1
+        changed = bytearray(data)
+        changed[self._chance.randrange(len(changed))] ^= 1 << self._chance.randrange(8)
+        return bytes(changed)
 
     def break_all(self) -> None:
         """Cut: every connection ends, and no new one is made."""

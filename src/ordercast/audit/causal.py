@@ -14,7 +14,7 @@ CAUSAL_AT_MOST = 2_000_000
 
 
 def judge_causal(source: Source, merged: Merged, level: str, found: Answer) -> list[str]:
-    """Judge where both are delivered; needs `after` in sends. Returns what is to be noted."""
+    """Judge causal order, if sends have the column `after`; returns notes for the verdict."""
     if not source.run.context:
         found.ok = None
         if level == "causal":
@@ -36,7 +36,7 @@ def judge_causal(source: Source, merged: Merged, level: str, found: Answer) -> l
 
 
 def _counted(sends: Sends, logs: dict[SiteId, list[Delivery]]) -> dict[MsgId, Sent]:
-    """Return the sends; `after` as a place in the log that there is, which may begin late and have gaps."""
+    """Return the sends with `after` as an index into the log, which may begin late and lack positions."""
     positions = {site: [row.position for row in log] for site, log in logs.items()}
     return {
         msg_id: one._replace(after=bisect_left(positions.get(one.source, []), one.after))

@@ -37,7 +37,11 @@ def judge_classes(source: Source, merged: Merged, level: str, found: Answer) -> 
 
 
 def stamps_prove(merged: Merged, rule: ClassRule) -> bool:
-    """Whether stamps that hold prove the order of a rule: by where messages really went, to strangers too."""
+    """Whether growing stamps prove the order that a rule stands for.
+
+    They do when all destinations that the rule ties together are in one class; destinations count with the sites that
+    really delivered their messages, strangers included.
+    """
     sites: dict[Destination, set[SiteId]] = {}
     for site, group in merged.sets:
         sites.setdefault(group, set()).add(site)

@@ -70,7 +70,7 @@ def numbered_logs(table: Any) -> tuple[dict[str, tuple[Longs, Hashes]], list[str
 
 
 def _ranks(names: Any) -> Longs:
-    """Return the place of every name among all, in order."""
+    """Return the rank of each name in the sorted order of all."""
     import pyarrow.compute as pc
 
     coded = names.dictionary_encode()
@@ -95,26 +95,26 @@ def laid_out(column: Any) -> Strings:
 
 
 def plainly(rows: int) -> bool:
-    """Whether so many rows are not worth loading the compiler for, or there is none; once loaded, loops are faster."""
+    """Whether to use numpy instead of compiled loops: few rows, or no compiler. Once it is loaded, loops are faster."""
     if "numba" in sys.modules:
         return False
     return rows <= PLAIN_ROWS or importlib.util.find_spec("numba") is None
 
 
 def load_compiler() -> None:
-    """Load the compiler if there is one: from then on the compiled loops are taken."""
+    """Load the compiler if it is installed; from then on `plainly` says no."""
     with suppress(ImportError):
         import numba  # noqa: F401
 
 
 def choose_loops(rows: int) -> None:
-    """Load the compiler when a log of so many rows is worth it: by the whole, for its pieces never are."""
+    """Load the compiler if the whole log has rows enough; its pieces alone would never be enough."""
     if not plainly(rows):
         load_compiler()
 
 
 def hashes(column: Any, key: Key) -> Hashes:
-    """Hash every string of a column; one that is very long by a library, or it would hold up all others."""
+    """Hash every string of a column. Very long ones go through BLAKE2b, so that the loops have a bound."""
     loops: Any = plain if plainly(len(column)) else kernels
     strings = laid_out(column)
     found: Hashes = loops.hash_bytes(strings, key)
@@ -127,5 +127,5 @@ def hashes(column: Any, key: Key) -> Hashes:
 
 
 def hashes_of(names: Sequence[str], key: Key) -> Hashes:
-    """Hash names."""
+    """Return the hash of each of these names."""
     return hashes(pa.array(names, pa.string()), key)

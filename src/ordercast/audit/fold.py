@@ -1,6 +1,6 @@
-"""The fold: from rows to a few sums per site, group, source and class. One pass, no sort when logs are in order.
+"""The fold: turns rows into a few sums per site, group, source and class. One pass, and no sort when logs are in order.
 
-The same function runs in process and on executors; what comes out is small and is merged by `audit.merge`.
+The same functions run in process and on executors. What comes out is small, and `audit.merge` adds it up.
 """
 
 from typing import Any
@@ -68,7 +68,7 @@ def _loops(rows: int) -> Any:
 
 
 def in_order(site: Ints, position: Longs, sites: int) -> Longs:
-    """Return the rows site by site in the order of positions; the rows as they are when they come so."""
+    """Return the order of rows by site and position; when every site's rows are sorted already, as they are."""
     if _loops(len(site)).is_sorted(site, position, sites):
         return np.arange(len(site))
     return np.lexsort((position, site)).astype(np.int64)

@@ -1,8 +1,8 @@
-"""The loops that run over every delivery, compiled: hashing of names, the fold, and the search for cycles.
+"""The compiled loops over every delivery: hashes of names, the fold, and the search for cycles.
 
-Sets of messages are compared by count and by two 64-bit sums of their hashes: equal sets always agree, different ones
-by accident once in 2^64, whatever their names are: the key of the hash is drawn anew for each audit. Nothing else
-rests on hashes: order is judged by stamps, byte by byte, or by names.
+Two sets of messages are compared by their counts and by two 64-bit sums of hashes. Equal sets always have equal sums.
+Different sets have equal sums with probability 2^-64, whoever chose the names, because every audit draws a new key for
+the hash. Nothing else depends on hashes: the order is judged by comparing stamps byte by byte, or by names.
 """
 
 import secrets
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ordercast.planning.kernels import kernel
+from ordercast.compiled import kernel
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int32]
@@ -34,27 +34,27 @@ class Strings(NamedTuple):
     offsets: Ints | Longs
     data: Bytes
     words: Hashes
-    """The eight bytes from every byte on, as a number, low byte first: a view, nothing is copied."""
+    """`words[i]` is the number in `data[i : i + 8]`, low byte first. A view of `data`, not a copy."""
 
 
 class Key(NamedTuple):
-    """What a hash depends on beside the name: secret, so nobody can write names that collide."""
+    """The secret part of a hash: whoever does not know it cannot choose names that collide."""
 
     words: Hashes
-    """Two random numbers for each place of a word."""
+    """Random numbers, two for each word of a name."""
     kept: np.uint64
-    """The bits of a hash that are kept."""
+    """A mask: the bits of a hash that are kept."""
 
 
 def fresh_key(bits: int = 64) -> Key:
-    """Draw a key; with few bits kept most names collide, which is how tests see that nothing wrong follows."""
+    """Draw a key. Tests keep few bits, so that most names collide, and check that no verdict is wrong."""
     drawn = np.frombuffer(secrets.token_bytes(2 * LONG), np.uint64)
     return Key(drawn, np.uint64((1 << bits) - 1))
 
 
 @kernel
 def mix(h: np.uint64) -> np.uint64:
-    """Spread every bit over all bits."""
+    """Mix a number so that every bit of the input changes about half of the output (the finalizer of MurmurHash3)."""
     h = (h ^ (h >> SHIFT)) * MIX_1
     h = (h ^ (h >> SHIFT)) * MIX_2
     return h ^ (h >> SHIFT)
@@ -62,20 +62,21 @@ def mix(h: np.uint64) -> np.uint64:
 
 @kernel
 def absorb(word: np.uint64, key: np.uint64) -> np.uint64:
-    """Return what eight bytes add to a sum: the product of their halves, each shifted by its half of the key.
+    """Return what eight bytes add to the NH sum of a string (Black et al., UMAC, 1999).
 
-    Sums of such products of different strings of one length agree for one key in 2^32 (Black et al., UMAC, 1999: NH),
-    whatever the strings are; two keys make that 2^64. A single product of word and constant, which was here before,
-    let names like `tenant000042` meet by the thousand.
+    Each half of the word is added to its half of the key, and the two are multiplied. Two different strings of one
+    length have the same sum for one key in 2^32, so with two keys for one in 2^64. A product with a constant instead
+    of a key is not enough: thousands of names like `tenant000042` then have the same hash.
     """
     return ((word + key) & LOW) * (((word >> HALF) + (key >> HALF)) & LOW)
 
 
 @kernel
 def hash_bytes(strings: Strings, key: Key) -> Hashes:
-    """Hash each string: its length, eight bytes at a time, the last eight; a short one as one number.
+    """Hash each string: its length, then its words of eight bytes; the last word overlaps the one before it.
 
-    Strings of more than LONG bytes are left at 0: `tables.hashes` sees to them.
+    A string of less than eight bytes is one word. The hash of a string of more than LONG bytes is 0 here, and
+    `columns.hashes` replaces it.
     """
     offsets, data, words = strings
     found = np.zeros(len(offsets) - 1, np.uint64)
@@ -106,7 +107,10 @@ def hash_bytes(strings: Strings, key: Key) -> Hashes:
 
 @kernel
 def dense(one: Ints, ones: int, other: Ints, others: int) -> tuple[Ints, Ints, Ints]:
-    """Number the pairs that occur, in the order they occur: pair of each row, and both halves of each pair."""
+    """Number the pairs (one[i], other[i]) in the order of first occurrence.
+
+    Returns the pair of each row, and the first and the second half of each pair.
+    """
     rows = len(one)
     table = np.full(ones * others, -1, np.int32)
     pair = np.empty(rows, np.int32)
@@ -139,9 +143,12 @@ def is_sorted(site: Ints, position: Longs, sites: int) -> bool:
 def fold_sets(
     order: Longs, pair: Ints, pairs: int, header: Hashes, message: Hashes, seq: Longs, position: Longs, told: Hashes
 ) -> tuple[Longs, Hashes, Hashes, Hashes, Longs, Longs, Longs, Longs, Longs]:
-    """Per (site, group and source): count, sums without and with what was told, numbers at both ends, fifo breaks.
+    """Fold the rows of each pair, which is a (site, destination, source).
 
-    Sums add up modulo 2^64: what is there twice counts twice, where xor would take it away.
+    Returns per pair: the count of rows; the two sums x1 and x2 over message, destination, source and number; the sum xs
+    that also covers what was told (stamp, class, epoch, body); the first and the last number; how often the number fell
+    and at which position first; the first position. Sums are modulo 2^64 and not xor: a message that is there twice
+    counts twice, and does not vanish.
     """
     count, bad, at = np.zeros(pairs, np.int64), np.zeros(pairs, np.int64), np.full(pairs, NOWHERE, np.int64)
     x1, x2, xs = np.zeros(pairs, np.uint64), np.zeros(pairs, np.uint64), np.zeros(pairs, np.uint64)
@@ -172,7 +179,11 @@ def fold_sets(
 def fold_sites(
     order: Longs, site: Ints, sites: int, message: Hashes, position: Longs, epoch: Longs
 ) -> tuple[Longs, Longs, Longs, Hashes, Longs, Longs, Longs, Longs, Longs]:
-    """Per site: count, positions at both ends, the sequence's sum, epochs at both ends, decreases, repeats."""
+    """Fold the rows of each site.
+
+    Returns per site: the count of rows, the first and the last position, a sum over (position, message), the first and
+    the last epoch, how often the epoch fell and at which position first, and the first position that occurs twice.
+    """
     count, first, last = np.zeros(sites, np.int64), np.zeros(sites, np.int64), np.zeros(sites, np.int64)
     sequence = np.zeros(sites, np.uint64)
     epoch_0, epoch_1 = np.zeros(sites, np.int64), np.zeros(sites, np.int64)
@@ -199,7 +210,7 @@ def fold_sites(
 
 @kernel
 def high_byte_first(word: np.uint64) -> np.uint64:
-    """Turn eight bytes around, so that numbers compare as the bytes do."""
+    """Reverse the bytes of a word: two reversed words compare as numbers the way their bytes compare."""
     word = (word & EVEN_BYTES) << BITS_8 | (word >> BITS_8) & EVEN_BYTES
     word = (word & EVEN_PAIRS) << BITS_16 | (word >> BITS_16) & EVEN_PAIRS
     return word << HALF | word >> HALF
@@ -207,7 +218,7 @@ def high_byte_first(word: np.uint64) -> np.uint64:
 
 @kernel
 def compare(ones: Strings, a: int, others: Strings, b: int) -> int:
-    """Compare two strings, byte by byte: -1, 0 or 1."""
+    """Compare string `a` of one column with string `b` of another, as bytes: -1, 0 or 1."""
     start_a, start_b = ones.offsets[a], others.offsets[b]
     size_a, size_b = ones.offsets[a + 1] - start_a, others.offsets[b + 1] - start_b
     shared = min(size_a, size_b)
@@ -238,15 +249,17 @@ def fold_runs(
     prevs: Strings,
     no_prev: NDArray[np.bool_],
 ) -> tuple[Longs, Longs, Longs, Longs, Longs, Longs]:
-    """Per (site, class): rows at both ends, stamps that do not grow, and previous stamps that are not the previous.
+    """Fold the rows of each pair, which is a (site, class).
 
-    A previous stamp is compared only where no position is missing between the two rows; at the first row of a class it
-    is compared when the site's log begins at 0.
+    Returns per pair: the first and the last row; how many stamps are not larger than the stamp before, and the first
+    such position; how many previous stamps are not the stamp before, and the first such position. A previous stamp is
+    compared only if no position is missing since the delivery before it; the first one of a class, which must be null,
+    only if none is missing since position 0.
     """
     first, last = np.full(pairs, NOWHERE, np.int64), np.full(pairs, NOWHERE, np.int64)
     bad, bad_at = np.zeros(pairs, np.int64), np.full(pairs, NOWHERE, np.int64)
     lie, lie_at = np.zeros(pairs, np.int64), np.full(pairs, NOWHERE, np.int64)
-    whole_since = np.full(sites, NOWHERE, np.int64)  # no position is missing since this one
+    whole_since = np.full(sites, NOWHERE, np.int64)  # no position of the site is missing since this one
     at = np.full(sites, NOWHERE, np.int64)
     for k in range(len(order)):
         i = order[k]
@@ -280,10 +293,11 @@ def fold_runs(
 
 @kernel
 def knots(log_ptr: Longs, logs: Ints, messages: int) -> Ints:
-    """Return for each message the strongly connected component it is in, -1 when it is on no cycle.
+    """Return the strongly connected component of each message in the union of all logs; -1 when it is on no cycle.
 
-    The union of all logs is a graph of neighbours. What comes after nothing is taken away, again and again; then what
-    comes before nothing; what is left lies on cycles or between them, and Tarjan's search tells which.
+    The graph has an edge between any two neighbours of a log. Kahn's algorithm, forwards and then backwards, removes
+    what is neither on a cycle nor between two cycles: in a nearly clean log that is nearly everything. Tarjan's
+    algorithm finds the components of the rest.
     """
     edges = len(logs) - (len(log_ptr) - 1)
     tail, head = np.empty(max(edges, 0), np.int32), np.empty(max(edges, 0), np.int32)
@@ -305,7 +319,7 @@ def knots(log_ptr: Longs, logs: Ints, messages: int) -> Ints:
 
 @kernel
 def adjacency(tail: Ints, head: Ints, messages: int) -> tuple[Longs, Ints]:
-    """Return offsets and heads, by tail."""
+    """Return the graph as adjacency lists: the successors of message m are `found[ptr[m] : ptr[m + 1]]`."""
     ptr = np.zeros(messages + 1, np.int64)
     for e in range(len(tail)):
         ptr[tail[e] + 1] += 1
@@ -321,7 +335,7 @@ def adjacency(tail: Ints, head: Ints, messages: int) -> tuple[Longs, Ints]:
 
 @kernel
 def peel(tail: Ints, head: Ints, messages: int) -> NDArray[np.bool_]:
-    """Take away what comes after nothing, again and again; return what is left."""
+    """Run Kahn's algorithm: remove messages without a predecessor until there are none; return which are left."""
     ptr, after = adjacency(tail, head, messages)
     earlier = np.zeros(messages, np.int32)
     for e in range(len(head)):
@@ -348,7 +362,7 @@ def peel(tail: Ints, head: Ints, messages: int) -> NDArray[np.bool_]:
 
 @kernel
 def tarjan(tail: Ints, head: Ints, among: NDArray[np.bool_]) -> Ints:  # noqa: PLR0915 - one search, one stack
-    """Return the component of each message; -1 for those alone, and those not among them."""
+    """Run Tarjan's algorithm on some messages: return the component of each, -1 for a component of one message."""
     messages = len(among)
     ptr, after = adjacency(tail, head, messages)
     found, low = np.zeros(messages, np.int32), np.zeros(messages, np.int32)

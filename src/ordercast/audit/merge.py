@@ -1,4 +1,8 @@
-"""Folds of many pieces become one: per site and group what was delivered, and which sites are worth a closer look."""
+"""Merges the folds of many pieces: what each site delivered of each destination, and which sites need a closer look.
+
+The pieces of a site are put in the order of their positions. Then a sum over a site is the sum over its pieces, and an
+order holds along a site when it holds inside each piece and from the end of one piece to the beginning of the next.
+"""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -13,30 +17,32 @@ from ordercast.names import SiteId
 from ordercast.runs.destinations import Destination
 
 Sums = tuple[int, int, int]
-"""Count and two sums modulo 2^64: what a set of messages is known by."""
+"""A set of messages: its count and two sums of hashes, modulo 2^64."""
 WRAP = 2**64 - 1
 
 
 class ShuffledError(Exception):
-    """Rows of one site are spread over pieces in no order: they must be brought together first."""
+    """The pieces of a site overlap: its rows must be sorted before they can be folded."""
 
 
 @dataclass
 class Merged:
-    """What the whole log looks like from above."""
+    """The fold of a whole log. `fifo`, `epochs` and `stamps` are the sites where the property may be broken."""
 
     rows: int = 0
     sites: dict[SiteId, tuple[int, int, int, int]] = field(default_factory=dict)
-    """Count, positions at both ends, the sum of the sequence."""
+    """Per site: the count of rows, the first and the last position, the sum over (position, message)."""
     sets: dict[tuple[SiteId, Destination], Sums] = field(default_factory=dict)
-    """What each site delivered of each destination."""
+    """The messages that each site delivered of each destination."""
     told: dict[tuple[SiteId, Destination], int] = field(default_factory=dict)
-    """The same with what was told of each message: stamp, class, epoch."""
+    """A sum over the same messages and what the site tells of them: stamp, class, epoch, body."""
     classes: dict[Destination, set[str]] = field(default_factory=dict)
+    """The classes that messages of each destination are in; more than one is wrong."""
     fifo: set[SiteId] = field(default_factory=set)
     epochs: set[SiteId] = field(default_factory=set)
     stamps: set[SiteId] = field(default_factory=set)
     repeated: dict[SiteId, int] = field(default_factory=dict)
+    """The sites that have two rows with one position, and the first such position."""
 
 
 def merge(folded: Any) -> Merged:
@@ -67,7 +73,7 @@ def _of_kind(folded: Any, kind: str, names: str) -> list[tuple[Any, ...]]:
 
 @dataclass
 class MergedSends:
-    """What was sent, from above."""
+    """The fold of everything that was sent."""
 
     sets: dict[Destination, Sums] = field(default_factory=dict)
     newest: dict[SiteId, int] = field(default_factory=dict)
@@ -86,7 +92,10 @@ def merge_sends(folded: Any) -> MergedSends:
 
 
 def _merge_sites(rows: list[tuple[Any, ...]], found: Merged) -> dict[SiteId, list[tuple[int, int, bool]]]:
-    """Put the pieces of each site in order; returns where they begin and end and whether no position is missing."""
+    """Put the pieces of each site in order and compare their ends.
+
+    Returns of each piece its first and last position, and whether no position is missing between.
+    """
     pieces: dict[SiteId, list[tuple[Any, ...]]] = defaultdict(list)
     for site, n, x1, epoch_0, epoch_1, p0, p1, bad, repeated, dense in rows:
         pieces[site].append((p0, p1, n, x1, epoch_0, epoch_1, bad, repeated, bool(dense)))
@@ -115,7 +124,10 @@ def _merge_sites(rows: list[tuple[Any, ...]], found: Merged) -> dict[SiteId, lis
 
 
 def _ordered(rows: Any) -> tuple[dict[str, list[str]], dict[str, Any]]:
-    """Return rows as arrays, by site, group, source and place in the log; and the names that the numbers stand for."""
+    """Sort rows by site, group, source and position.
+
+    Returns the names of each column, and as arrays the numbers of these names and the order of the rows.
+    """
     coded = {name: rows.column(name).combine_chunks().dictionary_encode() for name in ("site", "group", "source")}
     found = {name: column.indices.to_numpy() for name, column in coded.items()}
     order = np.lexsort((rows.column("p0").to_numpy(), found["source"], found["group"], found["site"]))
@@ -124,7 +136,10 @@ def _ordered(rows: Any) -> tuple[dict[str, list[str]], dict[str, Any]]:
 
 
 def _merge_streams(rows: Any, found: Merged) -> None:
-    """Look where the numbers of a source fall, group by group; there are sources times pieces, so whole columns."""
+    """Find the sites where the numbers of a source fall within a group.
+
+    There may be many sources times many pieces, so this compares whole columns instead of rows.
+    """
     if not len(rows):
         return
     names, key = _ordered(rows)
@@ -137,7 +152,7 @@ def _merge_streams(rows: Any, found: Merged) -> None:
 
 
 def _merge_sets(rows: Any, found: Merged) -> None:
-    """Sum up per site and destination."""
+    """Add up the sums of each site and destination, over sources and pieces."""
     if not len(rows):
         return
     names, key = _ordered(rows)
@@ -151,6 +166,7 @@ def _merge_sets(rows: Any, found: Merged) -> None:
 
 
 def _merge_runs(rows: list[tuple[Any, ...]], whole: dict[SiteId, list[tuple[int, int, bool]]], found: Merged) -> None:
+    """Find the sites where stamps of a class do not grow, or a previous stamp is not the stamp before it."""
     runs: dict[tuple[SiteId, str], list[tuple[Any, ...]]] = defaultdict(list)
     for site, order_class, *row in rows:
         runs[site, order_class].append(tuple(row))
@@ -161,7 +177,7 @@ def _merge_runs(rows: list[tuple[Any, ...]], whole: dict[SiteId, list[tuple[int,
             if bad or lie:
                 found.stamps.add(site)
             pieces = whole[site]
-            if before is None:  # in a later piece than the first: a previous stamp, and no previous delivery
+            if before is None:  # the first delivery of its class: it must have no previous stamp, wherever it stands
                 if prev is not None and pieces[0][0] == 0 and p0 > pieces[0][1] and _no_gap(pieces, 0, p0):
                     found.stamps.add(site)
             elif before >= s0 or (lie is not None and prev != before and _no_gap(pieces, since, p0)):
@@ -170,6 +186,6 @@ def _merge_runs(rows: list[tuple[Any, ...]], whole: dict[SiteId, list[tuple[int,
 
 
 def _no_gap(pieces: list[tuple[int, int, bool]], begin: int, end: int) -> bool:
-    """Whether every position between two is there."""
+    """Whether no position between these two is missing."""
     touched = [piece for piece in pieces if piece[1] >= begin and piece[0] <= end]
     return all(piece[2] for piece in touched) and all(one[1] + 1 == other[0] for one, other in pairwise(touched))

@@ -28,7 +28,7 @@ COMPARE_AT_MOST = 4_000_000_000  # places that are compared between pairs of sit
 
 
 class Knots:
-    """What is wrong with the order: the messages on cycles, and the sites that disagree in pairs."""
+    """The cycles in the union of all logs: the messages on them, and the pairs of sites that disagree."""
 
     def __init__(self, logs: Mapping[SiteId, tuple[Longs, Hashes]], stands_for: Mapping[SiteId, int]) -> None:
         self.sites = sorted(logs)
@@ -49,7 +49,7 @@ class Knots:
         self.count = int((self.component >= 0).sum())
 
     def _restricted(self) -> tuple[list[SiteId], list[Ints]]:
-        """Return the sites that have two messages of one knot, and their logs without all that is on no cycle."""
+        """Return the sites that have two messages on cycles, and their logs with only such messages."""
         sites, logs = [], []
         for site, log in zip(self.sites, self._logs, strict=True):
             inside = log[self.component[log] >= 0]
@@ -115,7 +115,7 @@ def _first_of_each(log: Any) -> Any:
 
 
 def judge_order(source: Source, merged: Merged, total: Answer, acyclic: Answer, *, collide: bool) -> list[str]:
-    """Judge all edges; returns what is to be noted."""
+    """Judge total and acyclic order by all logs; returns notes for the verdict."""
     knots, names = _knots(source, merged, collide=collide)
     if not knots.count:
         return []

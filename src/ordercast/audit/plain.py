@@ -1,6 +1,6 @@
-"""The loops of `kernels.py` once more, on whole arrays: nothing to compile, quick enough for a million rows.
+"""The loops of `kernels.py` as numpy expressions: no compiler to load, and fast enough for a million rows.
 
-A twin: a test gives both the same logs and wants the same sums.
+Every function does what its namesake in `kernels.py` does; a test folds the same logs with both and compares.
 """
 
 import numpy as np
@@ -25,19 +25,19 @@ from ordercast.audit.kernels import (
 
 
 def mix(h: Hashes) -> Hashes:
-    """Spread every bit over all bits."""
+    """Mix numbers so that every bit of the input changes about half of the output."""
     h = (h ^ (h >> SHIFT)) * MIX_1
     h = (h ^ (h >> SHIFT)) * MIX_2
     return h ^ (h >> SHIFT)
 
 
 def absorb(word: Hashes, key: np.uint64 | Hashes) -> Hashes:
-    """Return what eight bytes add to each sum."""
+    """Return what a word adds to the NH sum of its string."""
     return ((word + key) & LOW) * (((word >> HALF) + (key >> HALF)) & LOW)
 
 
 def hash_bytes(strings: Strings, key: Key) -> Hashes:
-    """Hash each string: its length, eight bytes at a time, the last eight; a short one as one number."""
+    """Hash each string: its length, then its words of eight bytes; 0 for a string of more than LONG bytes."""
     offsets, data, words = strings
     begin, end, size = offsets[:-1], offsets[1:], np.diff(offsets)
     one, other = size.astype(np.uint64) * PRIME, np.zeros(len(size), np.uint64)
@@ -62,7 +62,7 @@ def hash_bytes(strings: Strings, key: Key) -> Hashes:
 
 
 def dense(one: Ints, ones: int, other: Ints, others: int) -> tuple[Ints, Ints, Ints]:
-    """Number the pairs that occur, in the order they occur: pair of each row, and both halves of each pair."""
+    """Number the pairs in the order of first occurrence: the pair of each row, and both halves of each pair."""
     key = one.astype(np.int64) * others + other
     found, first, pair = np.unique(key, return_index=True, return_inverse=True)
     rank = np.empty(len(found), np.int64)
@@ -79,7 +79,10 @@ def is_sorted(site: Ints, position: Longs, sites: int) -> bool:
 
 
 def _segments(order: Longs, key: Ints, keys: int) -> tuple[Longs, Longs, Longs, NDArray[np.bool_]]:
-    """Rows by key in log order, where each key begins and ends, and whether a row follows one of its key."""
+    """Sort rows by key, in log order within a key.
+
+    Returns the rows, where each key begins, how many rows it has, and whether a row has one of its key before it.
+    """
     rows = order[np.argsort(key[order], kind="stable")]
     count = np.bincount(key, minlength=keys)
     begin = np.concatenate([[0], np.cumsum(count)[:-1]])
@@ -95,7 +98,7 @@ def _sum(values: Hashes, begin: Longs, count: Longs) -> Hashes:
 
 
 def _tally(wrong: NDArray[np.bool_], key: Ints, keys: int, position: Longs) -> tuple[Longs, Longs]:
-    """Count what is wrong per key, and say where it is wrong first; rows come in log order."""
+    """Count the wrong rows of each key, and return the position of the first; rows come in log order."""
     bad = np.bincount(key[wrong], minlength=keys).astype(np.int64)
     at = np.full(keys, NOWHERE, np.int64)
     at[key[wrong][::-1]] = position[wrong][::-1]
@@ -112,7 +115,7 @@ def _ends(values: Longs, begin: Longs, count: Longs, default: int) -> tuple[Long
 def fold_sets(
     order: Longs, pair: Ints, pairs: int, header: Hashes, message: Hashes, seq: Longs, position: Longs, told: Hashes
 ) -> tuple[Longs, Hashes, Hashes, Hashes, Longs, Longs, Longs, Longs, Longs]:
-    """Per (site, group and source): count, sums without and with what was told, numbers at both ends, fifo breaks."""
+    """Fold the rows of each (site, destination, source): see `kernels.fold_sets`."""
     rows, begin, count, follows = _segments(order, pair, pairs)
     numbers, heads = seq.astype(np.uint64), header[pair]
     h = mix(message ^ (heads + numbers * MIX_1))[rows]
@@ -129,7 +132,7 @@ def fold_sets(
 def fold_sites(
     order: Longs, site: Ints, sites: int, message: Hashes, position: Longs, epoch: Longs
 ) -> tuple[Longs, Longs, Longs, Hashes, Longs, Longs, Longs, Longs, Longs]:
-    """Per site: count, positions at both ends, the sequence's sum, epochs at both ends, decreases, repeats."""
+    """Fold the rows of each site: see `kernels.fold_sites`."""
     rows, begin, count, follows = _segments(order, site, sites)
     at_row, of_epoch = position[rows], epoch[rows]
     sequence = _sum(mix(message[rows] ^ (at_row.astype(np.uint64) * MIX_1 + MIX_2)), begin, count)
@@ -152,7 +155,7 @@ def fold_runs(
     prevs: Strings,
     no_prev: NDArray[np.bool_],
 ) -> tuple[Longs, Longs, Longs, Longs, Longs, Longs]:
-    """Per (site, class): rows at both ends, stamps that do not grow, and previous stamps that are not the previous."""
+    """Fold the rows of each (site, class): see `kernels.fold_runs`."""
     by_site, _, _, goes_on = _segments(order, site, sites)
     at = position[by_site]
     begins = ~(goes_on & np.concatenate([[False], at[1:] <= at[:-1] + 1]))
@@ -174,7 +177,7 @@ def fold_runs(
 
 
 def compare(ones: Strings, a: Longs, others: Strings, b: Longs) -> Longs:
-    """Compare strings in pairs, byte by byte: -1, 0 or 1 for each; only as far as they are equal."""
+    """Compare strings `a[i]` of one column with strings `b[i]` of another, as bytes: -1, 0 or 1 for each pair."""
     start_a, start_b = ones.offsets[a].astype(np.int64), others.offsets[b].astype(np.int64)
     size_a, size_b = ones.offsets[a + 1] - start_a, others.offsets[b + 1] - start_b
     found, shared = np.sign(size_a - size_b), np.minimum(size_a, size_b)

@@ -1,7 +1,8 @@
 """The verdict on a run: every property, how often it is violated, and an example that anyone can check.
 
-First the fold: what agrees with what was sent, and increases where it must, is done. Only other sites are looked at row
-by row. Order comes from the stamps when they hold and the classes suit the level; otherwise from all edges.
+The fold clears every site whose sums agree with what was sent and whose numbers, epochs and stamps grow. The other
+sites are judged row by row. Order is proved by stamps where these hold and the classes suit the level; otherwise the
+cycles of all logs are searched.
 """
 
 from collections.abc import Iterable
@@ -168,7 +169,7 @@ def _told_differently(merged: Merged) -> set[SiteId]:
 
 
 def _tell_what_is_left(looked: Looked, merged: Merged, sent: MergedSends, members: Members, verdict: Verdict) -> None:
-    """More suspects than can be looked at: say what the fold knows of them, and claim nothing."""
+    """Note what the fold knows of the suspects that were too many to look at, and leave their properties open."""
     many = len(looked.left) + len(looked.sites)
     verdict.notes.append(f"looked at {len(looked.sites)} of {many} suspicious sites: there may be more violations")
     seen = {
@@ -186,7 +187,7 @@ def _tell_what_is_left(looked: Looked, merged: Merged, sent: MergedSends, member
 
 
 def _judge_order(source: Source, merged: Merged, verdict: Verdict, looked: Looked, *, collide: bool) -> None:
-    """With stamps that hold and classes that suit there is nothing to search; otherwise all edges are looked at."""
+    """Judge the order: nothing is left to search when stamps hold and classes suit; otherwise all logs are searched."""
     found = verdict.properties
     if not source.run.stamped:
         found["stamps"].ok = None

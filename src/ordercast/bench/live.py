@@ -23,8 +23,9 @@ from typing import Any
 import msgspec
 
 from ordercast.errors import InputError, LocalError
-from ordercast.live.config import Cluster, Limits, deploy
+from ordercast.live.config import Cluster, deploy
 from ordercast.live.site import Site
+from ordercast.node.settings import Limits
 from ordercast.membership.toml import groups_in, read_toml
 
 READY_S, RUN_S = 60.0, 300.0

@@ -1,7 +1,6 @@
 """`ordercast up | site | group | certs | bench`: the live system; `talk` has what speaks to a running one."""
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os
@@ -173,7 +172,7 @@ def group(what: Literal["list"], /, *, cluster: ClusterFile = HERE, as_json: Jso
     rows: list[dict[str, Any]] = []
     for name, members in deployment.groups.members.items():
         orderer = deployment.plan.groups[name].entry if deployment.plan is not None else None
-        classed = deployment.groups.classes[deployment.groups.class_of(name)][0]
+        classed = deployment.groups.orders[deployment.groups.order_of((name,))][0]
         rows.append({"group": name, "members": list(members), "class": classed, "ordered_by": orderer})
     if as_json:
         print(msgspec.json.encode(rows).decode())

@@ -148,10 +148,9 @@ def _write(out: Path, verdict: Any) -> None:
     rows = []
     for d in outcome.deliveries:
         e = d.envelope
-        name = groups.classes[e.order_class][0]
-        rows.append(
-            DeliveredRow(d.site, e.msg_id, e.groups, e.source, e.number, e.epoch, d.time, name, d.stamp, e.body)
-        )
+        name = groups.orders[groups.order_of(e.groups)][0]
+        of_message = (e.msg_id, e.groups, e.source, e.number, e.class_id.epoch)
+        rows.append(DeliveredRow(d.site, *of_message, d.time, name, d.stamp, e.body))
     write_run(out, groups.members, sends, rows)
 
 
@@ -288,7 +287,9 @@ def explore(
     orders = tuple((sources[i % len(sources)], destinations[i % len(destinations)]) for i in range(messages))
     used = tuple(sorted({source for source, _ in orders}))
     deployment = replace(deployment, groups=with_(deployment.groups, sources=used))
-    explored = Explorer(Case(deployment, orders, losses, duplicates, crashes, reorder, states)).run()
+    explored = Explorer(
+        Case(deployment, orders, losses, duplicates, crashes=crashes, reorder=reorder, states_at_most=states)
+    ).run()
     ok = not explored.findings and explored.complete
     if picture is not None and explored.film is not None:
         from ordercast.show.spacetime import draw_spacetime

@@ -41,6 +41,14 @@ def _address(config: "Cluster", at: str | None) -> str:
     return config.clients[at]
 
 
+def _connect(config: "Cluster", address: str, token: str | None, seconds: float) -> "Client":
+    """Return a client; where sites have certificates, it speaks TLS and trusts the cluster's CA."""
+    from ordercast.client.client import connect
+
+    certs = config.security.certs
+    return connect(address, token, seconds, ca=None if certs is None else Path(config.folder) / certs / "ca.pem")
+
+
 def _token(token: str | None, file: Path | None) -> str | None:
     """Return the token: as given, from a file, or from the environment, where no list of processes shows it."""
     if token is not None:
@@ -103,12 +111,12 @@ def send(
         Print the receipts as JSON lines.
 
     """
-    from ordercast.client.client import connect
     from ordercast.live.config import read_cluster
 
     if raw and body is not None:
         raise InputError("--raw is for the standard input; there is a message on the command line")
-    address, secret = _address(read_cluster(cluster), at), _token(token, token_file)
+    config, secret = read_cluster(cluster), _token(token, token_file)
+    address = _address(config, at)
     limit, groups = _seconds(timeout), tuple(group.split("+"))
 
     async def post(client: "Client", bodies: list[bytes]) -> None:
@@ -128,7 +136,7 @@ def send(
         sys.stdout.flush()
 
     async def run() -> int:
-        async with connect(address, secret, limit) as client:
+        async with _connect(config, address, secret, limit) as client:
             if body is not None:
                 await post(client, [os.fsencode(body)])
             else:
@@ -207,16 +215,16 @@ def tail(
         Print JSON lines.
 
     """
-    from ordercast.client.client import connect
     from ordercast.live.config import read_cluster
 
     if count is not None and count < 1:
         raise InputError(f"--count {count}: must be at least 1")
-    address, secret, limit = _address(read_cluster(cluster), at), _token(token, token_file), _seconds(timeout)
+    config, secret, limit = read_cluster(cluster), _token(token, token_file), _seconds(timeout)
+    address = _address(config, at)
 
     async def run() -> int:
         left = count
-        async with connect(address, secret, limit) as client:
+        async with _connect(config, address, secret, limit) as client:
             await client.join(list(groups) or None, after=after)
             async for message in client:
                 if as_json:
@@ -249,11 +257,10 @@ async def _ask_all(
     config: "Cluster", token: str | None, seconds: float, ask: Callable[["Client"], Awaitable[T]]
 ) -> dict[str, T | str]:
     """Ask every site that takes clients; where none answers, the value says why."""
-    from ordercast.client.client import connect
 
     async def one(name: str, address: str) -> tuple[str, T | str]:
         try:
-            async with asyncio.timeout(seconds), connect(address, token, seconds) as client:
+            async with asyncio.timeout(seconds), _connect(config, address, token, seconds) as client:
                 return name, await ask(client)
         except TimeoutError:
             return name, f"no answer within {seconds:g} s"

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Literal, Self, cast
 
@@ -129,24 +129,24 @@ class Client:
 
     # Sending.
 
-    async def multicast(self, group: Destination, body: bytes, ack: AckLevel = "none") -> Receipt | None:
+    def multicast(self, group: Destination, body: bytes, ack: AckLevel = "none") -> Coroutine[Any, Any, Receipt | None]:
         """Send a message; see `Site.multicast`. It waits while too much is not answered by the site.
 
         With `none` it returns before the site has taken the message. If the site does not, the next call, `flush` or
         the end of `async with` raises.
         """
-        if ack != "none":
-            first, stamps = await self.multicast_many(group, [body], ack)
-            return Receipt(first, stamps[0] if stamps else None)
-        self._raise_refusal()
-        await self._sender.one((group,) if type(group) is str else tidy(group), body)
-        return None
+        if ack == "none":
+            return self._sender.one((group,) if type(group) is str else tidy(group), body)
+        return self._acknowledged(group, body, ack)
+
+    async def _acknowledged(self, group: Destination, body: bytes, ack: AckLevel) -> Receipt:
+        first, stamps = await self.multicast_many(group, [body], ack)
+        return Receipt(first, stamps[0] if stamps else None)
 
     async def multicast_many(
         self, group: Destination, bodies: list[bytes], ack: AckLevel = "none"
     ) -> tuple[int, list[bytes | None]]:
         """Send messages as one batch and wait for it; see `Site.multicast_many`. `none` waits for the site's disk."""
-        self._raise_refusal()
         if ack not in ("none", "ordered", "safe"):
             raise LocalError(f"ack is none, ordered or safe, not {ack!r}")
         receipt = await self._sender.many(tidy(group), bodies, ack)
@@ -162,10 +162,6 @@ class Client:
 
     def _post(self, groups: Groups, bodies: list[bytes], ack: AckLevel) -> "asyncio.Future[wire.ReceiptFrame]":
         return self._connection.ask(Tag.POST, lambda number: wire.Post(number, groups, ack, bodies))
-
-    def _raise_refusal(self) -> None:
-        self._connection.raise_error()
-        self._sender.raise_refusal()
 
     async def _settle_within(self, seconds: float) -> None:
         try:

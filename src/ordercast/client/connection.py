@@ -42,7 +42,7 @@ class Connection(asyncio.Protocol):
         self._splitter = Splitter()
         self._waiting: dict[int, tuple[asyncio.Future[Any], Callable[[Any], None] | None]] = {}
         self._ids = itertools.count(1)
-        self._silent = 0
+        self._silent, self._answered = 0, False
         self._listening: asyncio.TimerHandle | None = None
 
     async def open(self, token: str | None, timeout: float, ca: Path | None) -> wire.Welcome:
@@ -132,16 +132,13 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take whole frames."""
-        self._silent = 0
+        self._silent, self._answered = 0, True
         try:
             for tag, *_, payload in self._splitter.feed(data):
                 if tag != Tag.HEARTBEAT:
                     self._take(tag, wire.from_site(tag, payload))
         except PeerError as error:
-            if self.site:
-                self.end(LostError(f"{self.site}: {error}"))
-            else:
-                self.end(InputError(f"{self.address} does not answer as sites answer clients; is it in [clients]?"))
+            self.end(LostError(f"{self.site}: {error}") if self.site else self._no_site())
 
     def _take(self, tag: int, said: Any) -> None:
         if tag == Tag.WELCOME and not self._welcome.done():
@@ -185,7 +182,15 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Tell everybody who waits."""
-        self.end(LostError(f"the connection to {self.address} ended"))
+        if self.site:
+            self.end(LostError(f"the connection to {self.address} ended"))
+        elif self._answered:
+            self.end(self._no_site())
+        else:
+            self.end(UnreachableError(f"{self.address} ended the connection without a word"))
+
+    def _no_site(self) -> InputError:
+        return InputError(f"{self.address} does not answer as sites answer clients; is it in [clients]?")
 
 
 def _context(ca: Path | None) -> ssl.SSLContext | None:

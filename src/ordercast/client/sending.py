@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from ordercast.client.values import AckLevel
+from ordercast.client.values import AckLevel, Receipt
 from ordercast.errors import LocalError, LostError, OrdercastError
 from ordercast.names import GroupId
 from ordercast.wire import batch
@@ -22,18 +22,21 @@ class Room:
     def __init__(self, size: int, posts: int) -> None:
         self.size, self.posts = size, posts
         self.used = self.under_way = 0
+        self.full = False
+        """Whether somebody who comes now may have to wait."""
         self._waiting: deque[tuple[int, int, asyncio.Future[None]]] = deque()
         self._closed: OrdercastError | None = None
 
     async def enter(self, size: int, posts: int = 0) -> None:
-        """Take so many bytes and posts of it; waits for them, and raises what ended the connection meanwhile."""
+        """Take bytes and posts of it; waits for them, and raises what ended the connection meanwhile."""
         if self._closed is not None:
             raise self._closed
         if not self._waiting and self._fits(size):
-            self._take(size, posts)
+            self.take(size, posts)
             return
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append((size, posts, turn))
+        self.full = True
         try:
             await turn
         except asyncio.CancelledError:
@@ -45,22 +48,31 @@ class Room:
         """A message larger than the window goes alone."""
         return not self.used or (self.used + size <= self.size and self.under_way < self.posts)
 
-    def _take(self, size: int, posts: int) -> None:
+    def take(self, size: int, posts: int) -> None:
+        """Take without waiting; a negative size gives back and lets nobody in."""
         self.used += size
         self.under_way += posts
+        self._look()
 
     def leave(self, size: int, posts: int) -> None:
         """Give back, and let in who fits now."""
-        self._take(-size, -posts)
+        self.used -= size
+        self.under_way -= posts
         assert self.used >= 0 and self.under_way >= 0, "more was given back than taken"
         while self._waiting:
             size, posts, turn = self._waiting[0]
             if not turn.done():
                 if not self._fits(size):
-                    return
-                self._take(size, posts)
+                    break
+                self.used += size
+                self.under_way += posts
                 turn.set_result(None)
             self._waiting.popleft()
+        self._look()
+
+    def _look(self) -> None:
+        crowded = self.used >= self.size or self.under_way >= self.posts
+        self.full = crowded or bool(self._waiting) or self._closed is not None
 
     def close(self, error: OrdercastError) -> None:
         """Nobody waits any longer."""
@@ -69,6 +81,7 @@ class Room:
             if not turn.done():
                 turn.set_exception(error)
         self._waiting.clear()
+        self._look()
 
 
 class Open:
@@ -96,13 +109,18 @@ class Sender:
         self._ended: OrdercastError | None = None
         self._lost = 0  # messages that nobody waited for and that the site has not answered before the end
 
-    async def one(self, groups: Groups, body: bytes) -> None:
+    async def one(self, groups: Groups, body: bytes) -> Receipt | None:
         """Put a message into a batch; it is posted at the next turn of the loop, or when it is full."""
+        if self._refused is not None:
+            self.raise_refusal()
         if type(body) is not bytes:
             raise LocalError(f"a message is bytes, not {type(body).__name__}")
         if len(body) > self.body_bytes:
             raise LocalError(f"a message of {len(body)} bytes; at most {self.body_bytes} are allowed")
-        await self.room.enter(len(body) + MESSAGE_COST)
+        if self.room.full:
+            size = len(body) + MESSAGE_COST
+            await self.room.enter(size)
+            self.room.take(-size, 0)  # it is counted with its batch
         found = self._open.get(groups)
         if found is not None and found.bytes + len(body) > BATCH_BYTES:
             self.post_open()
@@ -114,15 +132,18 @@ class Sender:
         if found.bytes >= BATCH_BYTES or len(found.bodies) >= BATCH_MESSAGES:
             self.post_open()
             await asyncio.sleep(0)
+        return None  # there is no receipt
 
     async def many(self, groups: Groups, bodies: list[bytes], ack: AckLevel) -> ReceiptFrame:
         """Post messages as a batch of their own, after what was sent before, and wait for the receipt."""
+        self.raise_refusal()
         batch.check(bodies, self.body_bytes)
         if any(type(body) is not bytes for body in bodies):
             raise LocalError("messages are bytes")
-        await self.room.enter(cost(bodies), posts=1)
+        size = cost(bodies)
+        await self.room.enter(size, posts=1)
         self.post_open()
-        return await asyncio.shield(self._post(groups, bodies, ack))
+        return await asyncio.shield(self._post(groups, bodies, ack, size))
 
     def _begin(self, groups: Groups) -> Open:
         """Start a batch; what was sent to one of these groups before goes before (to any, in causal order)."""
@@ -139,14 +160,14 @@ class Sender:
         self._posting = False
         batches, self._open = self._open, {}
         for groups, found in batches.items():
-            self.room.under_way += 1  # its bytes are counted; one post more than allowed is better than to hold it
-            done = self._post(groups, found.bodies, "none")
+            size = found.bytes + MESSAGE_COST * len(found.bodies)
+            self.room.take(size, 1)  # a batch more than the window: the site allows for it
+            done = self._post(groups, found.bodies, "none", size)
             self._untaken[done] = len(found.bodies)
             done.add_done_callback(self._settled)
 
-    def _post(self, groups: Groups, bodies: list[bytes], ack: AckLevel) -> asyncio.Future[ReceiptFrame]:
+    def _post(self, groups: Groups, bodies: list[bytes], ack: AckLevel, size: int) -> asyncio.Future[ReceiptFrame]:
         """Post what has entered the room; it leaves with the answer."""
-        size = cost(bodies)
         done = self._send(groups, bodies, ack)
         done.add_done_callback(lambda _: self.room.leave(size, 1))
         return done

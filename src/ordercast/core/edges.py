@@ -1,43 +1,61 @@
 """Numbered edges: per-edge sequence numbers, wait queues, resends (GS88 §3.2 and App. I; errata 3, 4, 5, 9, 16).
 
-An edge is a sender, a receiver and a stream; streams keep traffic apart that must not wait for each other (errata 6).
-The receiver takes numbers in order, parks what is early, drops what it had, and asks again for what is missing. The
-sender keeps what is not acknowledged. A null message tells the last number sent, so that the loss of the last message
-is noticed too. Acknowledgements are cumulative and wait for a tick; so do nulls.
+An edge has a sender, a receiver and a stream. Streams are small numbers inside a class; they keep traffic apart that
+must not wait for each other (errata 6).
 
-With `subtree`, a number is acknowledged only when everything that was sent on because of it is acknowledged (`owe`): an
-acknowledgement then says that the whole subtree below has the message, and a source knows what is safe.
+The receiver takes numbers in order. It parks what is early, drops what it had, and asks again for what is missing. The
+sender keeps what is not acknowledged. A null message tells the last number sent, so the receiver also notices when the
+last message is lost. Acknowledgements and nulls are sent at ticks. When a link comes up, both ends compare their counts
+(`core.resume`).
+
+With `subtree`, a site acknowledges a number only when everything it sent on because of that number is acknowledged
+(`owe`). So an acknowledgement says that the whole subtree below has the message, and a source knows what is safe.
+Such acknowledgements are selective: a message whose subtree has it is acknowledged although an earlier one, to other
+members, still waits for a member that is away.
+
+Invariants: acked <= sent; settled < expected; every number in `beyond` lies between settled + 1 and expected.
 """
 
-from collections.abc import Callable
+from bisect import insort
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from ordercast.core.effects import Append, Effect, Held, Refuse, Send
-from ordercast.core.events import Control, Event, Message, Multicast, Received
+from ordercast.core.events import Control, Event, LinkDown, LinkUp, Message, Multicast, PeerReset, Received
+from ordercast.core.resume import LOST, Counts, Resume, began_anew, check_resume, who_lost
 from ordercast.errors import PeerError
-from ordercast.names import SiteId
+from ordercast.names import ClassId, SiteId
 
 EARLY_AT_MOST = 100_000  # numbers further ahead than this are not parked: the wait queue is bounded (errata 62)
 RESEND_AT_MOST = 256  # envelopes per request; the rest is asked for when these are there
+RANGES_AT_MOST = 256  # ranges per acknowledgement; the others are told at the next ticks
 
-
+HERE: SiteId = ""
+"""The sender of what this site's own application sends."""
 Key = tuple[SiteId, int]
+"""A peer and a stream."""
+Range = tuple[int, int]
+"""The first and the last number."""
 Originate = Callable[[Multicast, list[Effect]], None]
-Take = Callable[[SiteId, Message, list[Effect]], None]
+Take = Callable[[SiteId, Any, list[Effect]], None]
 Check = Callable[[SiteId, Message], None]
+M = TypeVar("M")
 
 
-class Carry(Message, frozen=True, gc=False):
+class Carry(Message, Generic[M], frozen=True, gc=False):
     """A message with its number on this edge."""
 
     stream: int
     number: int
-    message: Message
+    message: M
 
     def __str__(self) -> str:
         return f"{self.message} seq={self.number}"
 
 
-class Null(Control, frozen=True, gc=False):
+class Null(Control, frozen=True, gc=False, tag=11):
     """I am alive, and this was the last number (GS88 §3.2, null messages)."""
 
     stream: int
@@ -47,7 +65,7 @@ class Null(Control, frozen=True, gc=False):
         return f"Null last={self.last}"
 
 
-class Resend(Control, frozen=True, gc=False):
+class Resend(Control, frozen=True, gc=False, tag=12):
     """Send these numbers again."""
 
     stream: int
@@ -58,51 +76,95 @@ class Resend(Control, frozen=True, gc=False):
         return f"Resend {self.first}-{self.last}"
 
 
-class Ack(Control, frozen=True, gc=False):
-    """I have everything up to this number."""
+class Ack(Control, frozen=True, gc=False, tag=10):
+    """I have everything up to this number, and these ranges beyond it."""
 
     stream: int
     upto: int
+    beyond: tuple[Range, ...] = ()
 
     def __str__(self) -> str:
-        return f"Ack {self.upto}"
+        return f"Ack {self.upto}" + "".join(f" {first}-{last}" for first, last in self.beyond)
 
 
-class _Out:
-    __slots__ = ("acked", "because", "kept", "sent", "since", "told")
+class Out(msgspec.Struct, Generic[M], array_like=True):
+    """The sender's end of an edge."""
 
-    def __init__(self) -> None:
-        self.sent = 0  # the number given last
-        self.acked = 0
-        self.told = 0  # the number given last when a tick last looked
-        self.since = 0.0  # when a tick last saw something new
-        self.kept: dict[int, Carry] = {}  # not yet acknowledged
-        self.because: dict[int, tuple[Key, int]] = {}  # with `subtree`: the number of an incoming edge behind a number
+    sent: int = 0
+    """The number given last."""
+    acked: int = 0
+    """Everything up to this number was acknowledged."""
+    told: int = 0
+    """The number given last when a tick last looked."""
+    since: float = 0.0
+    """When a tick last saw something new."""
+    linked: int = 0
+    """What was acknowledged when the link came up."""
+    kept: dict[int, Carry[M]] = {}
+    """Not yet acknowledged."""
+    because: dict[int, tuple[Key, int]] = {}
+    """With `subtree`: for a number, the incoming edge and its number that wait for it."""
 
 
-class _In:
-    __slots__ = ("asked", "asked_upto", "early", "expected", "fresh", "owed", "seen", "settled", "since")
+class In(msgspec.Struct, Generic[M], array_like=True):
+    """The receiver's end of an edge."""
 
-    def __init__(self) -> None:
-        self.expected = 1
-        self.early: dict[int, Message] = {}  # the wait queue
-        self.since = 0.0
-        self.asked = False  # since the last tick
-        self.asked_upto = 0
-        self.seen = 0  # the highest number known to be missing
-        self.fresh = False  # something to acknowledge
-        self.settled = 0  # what may be acknowledged
-        self.owed: dict[int, int] = {}  # how many acknowledgements a number waits for
+    expected: int = 1
+    early: dict[int, M] = {}
+    """The wait queue."""
+    since: float = 0.0
+    asked: bool = False
+    """Since the last tick."""
+    asked_upto: int = 0
+    seen: int = 0
+    """The highest number known to be missing."""
+    fresh: bool = False
+    """There is something to acknowledge."""
+    settled: int = 0
+    """Everything up to this number may be acknowledged."""
+    beyond: list[int] = []
+    """With `subtree`: further numbers that may be acknowledged, sorted."""
+    told: int = 0
+    """With `subtree`: up to which number of `beyond` the last acknowledgement went; 0 when it held them all."""
+    again: bool = False
+    """With `subtree`: below `told` there is something new."""
+    linked: int = 0
+    """What had been received when the link came up."""
+    owed: dict[int, int] = {}
+    """With `subtree`: how many acknowledgements a number waits for."""
+
+
+class EdgesState(msgspec.Struct, Generic[M], array_like=True):
+    """All edges of a machine."""
+
+    now: float
+    outgoing: list[tuple[Key, Out[M]]]
+    incoming: list[tuple[Key, In[M]]]
+    own: dict[int, int]
+    """With `subtree`: how many acknowledgements this site's own messages wait for, by their numbers."""
+
+    def durable(self) -> object:
+        """Return what a replay rebuilds: the numbers given and expected, and what is parked.
+
+        The rest is volatile: what is acknowledged, asked for, told, and when.
+        """
+        incoming = [(key, edge.expected, edge.early) for key, edge in self.incoming if edge.expected > 1 or edge.early]
+        return [(key, out.sent) for key, out in self.outgoing], incoming
 
 
 class Edges:
-    """All edges of one site; nulls are sent when nothing was acknowledged for `patience`."""
+    """All edges of one site in one class; nulls are sent when nothing was acknowledged for `patience`."""
 
-    def __init__(self, *, subtree: bool = False, patience: float = 0.0) -> None:
+    def __init__(
+        self, me: SiteId, class_id: ClassId, streams: int, *, subtree: bool = False, patience: float = 0.0
+    ) -> None:
+        self.me, self.class_id, self.streams = me, class_id, streams
         self.subtree, self.patience = subtree, patience
         self.now = 0.0
-        self._out: dict[Key, _Out] = {}
-        self._in: dict[Key, _In] = {}
+        self.safe: list[int] = []  # own messages whose last acknowledgement has come; whoever reads it clears it
+        self._out: dict[Key, Out[Any]] = {}  # sorted by key, so that ticks send in one order
+        self._in: dict[Key, In[Any]] = {}
+        self._own: dict[int, int] = {}
 
     def step(self, event: Event, originate: Originate, check: Check, take: Take) -> list[Effect]:
         """Take an event for a machine all of whose traffic runs over edges.
@@ -114,6 +176,7 @@ class Edges:
         if isinstance(event, Received):
             if type(event.message) is not Carry:
                 return self.control(event.sender, event.message)
+            self.check_stream(event.sender, event.message.stream)
             check(event.sender, event.message.message)
             effects: list[Effect] = [Append(event)]
             for message in self.receive(event.sender, event.message, effects):
@@ -126,24 +189,57 @@ class Edges:
             effects = [Append(event)]
             originate(event, effects)
             return effects
+        return self.passes(event)
+
+    def passes(self, event: Event) -> list[Effect]:
+        """Take what happens to all edges or to all edges of a peer: time and links."""
+        if isinstance(event, LinkUp):
+            return self._link_up(event.peer)
+        if isinstance(event, LinkDown):
+            return []  # what is under way may be lost; it is kept until it is acknowledged
+        if isinstance(event, PeerReset):
+            met = any(peer == event.peer for peer, _ in (*self._out, *self._in))
+            return [Refuse(event.peer, began_anew(self.me, event.peer, event.incarnation), LOST)] if met else []
+        assert not isinstance(event, Received | Multicast)
         return self.tick(event.now)
+
+    def check_stream(self, sender: SiteId, stream: int) -> None:
+        """Raise PeerError for a stream that this class does not have."""
+        if not 0 <= stream < self.streams:
+            raise PeerError(f"{sender} speaks of stream {stream}; class {self.class_id} has {self.streams}")
+
+    def _outgoing(self, key: Key) -> Out[Any]:
+        out = self._out.get(key)
+        if out is None:
+            out = self._out[key] = Out()
+            self._out = dict(sorted(self._out.items(), key=_by_key))
+        return out
+
+    def _incoming(self, key: Key) -> In[Any]:
+        edge = self._in.get(key)
+        if edge is None:
+            edge = self._in[key] = In()
+            self._in = dict(sorted(self._in.items(), key=_by_key))
+        return edge
+
+    # Messages out and in.
 
     def send(self, to: SiteId, stream: int, message: Message) -> Send:
         """Give the message the next number of its edge and keep it until it is acknowledged."""
         out = self._out.get((to, stream))
         if out is None:
-            out = self._out[to, stream] = _Out()
+            out = self._outgoing((to, stream))
         # GS88 App. I never advances next_seq#_out in originate_message; we count every send on an edge (errata 3).
         out.sent += 1
         carry = out.kept[out.sent] = Carry(stream, out.sent, message)
-        return Send(to, carry)
+        return Send(to, carry, self.class_id)
 
-    def receive(self, sender: SiteId, carry: Carry, effects: list[Effect]) -> list[Message]:
+    def receive(self, sender: SiteId, carry: Carry[Any], effects: list[Effect]) -> list[Any]:
         """Return the messages that are now in order; adds a request to `effects` when one is missing."""
         key = (sender, carry.stream)
         edge = self._in.get(key)
         if edge is None:
-            edge = self._in[key] = _In()
+            edge = self._incoming(key)
         edge.fresh = True
         if carry.number == edge.expected:
             edge.expected += 1
@@ -177,71 +273,119 @@ class Edges:
         """Return the number that an edge waits for."""
         return self._in[key].expected
 
-    def owe(self, key: Key, number: int, sent: list[tuple[SiteId, int]]) -> list[int]:
-        """With `subtree`: this number settles when what was just sent to these edges is acknowledged.
-
-        Returns the numbers of the edge that are settled now, in order.
-        """
-        edge = self._in.get(key)
-        if edge is None:
-            edge = self._in[key] = _In()
-        edge.owed[number] = len(sent)
-        for to, stream in sent:
-            out = self._out[to, stream]
-            out.because[out.sent] = (key, number)
-        return self._settle(edge)
-
-    @staticmethod
-    def _settle(edge: _In) -> list[int]:
-        settled = []
-        while edge.owed.get(edge.settled + 1) == 0:
-            edge.settled += 1
-            del edge.owed[edge.settled]
-            settled.append(edge.settled)
-            edge.fresh = True
-        return settled
-
-    def _ask(self, sender: SiteId, stream: int, edge: _In, last: int, effects: list[Effect]) -> None:
+    def _ask(self, sender: SiteId, stream: int, edge: In[Any], last: int, effects: list[Effect]) -> None:
         edge.seen = max(edge.seen, last)
         if not edge.asked or edge.expected > edge.asked_upto:
             edge.asked = True
             edge.asked_upto = min(last, edge.expected + RESEND_AT_MOST - 1)
-            effects.append(Send(sender, Resend(stream, edge.expected, edge.asked_upto)))
+            effects.append(Send(sender, Resend(stream, edge.expected, edge.asked_upto), self.class_id))
+
+    # What the subtree has.
+
+    def owe(self, key: Key, number: int, sent: list[tuple[SiteId, int]]) -> None:
+        """With `subtree`: this number settles when what was just sent to these edges is acknowledged.
+
+        With the key of `HERE` the number is that of an own message, which is `safe` when it settles.
+        """
+        if not sent:
+            self._settle(key, number)
+            return
+        if key[0] == HERE:
+            self._own[number] = len(sent)
+        else:
+            self._incoming(key).owed[number] = len(sent)
+        for to, stream in sent:
+            out = self._out[to, stream]
+            out.because[out.sent] = (key, number)
+
+    def _pay(self, key: Key, number: int) -> None:
+        """One acknowledgement has come that a number waits for."""
+        owed = self._own if key[0] == HERE else self._in[key].owed
+        owed[number] -= 1
+        if not owed[number]:
+            del owed[number]
+            self._settle(key, number)
+
+    def _settle(self, key: Key, number: int) -> None:
+        if key[0] == HERE:
+            self.safe.append(number)
+            return
+        edge = self._incoming(key)
+        edge.fresh = True
+        edge.again = edge.again or number <= edge.told
+        insort(edge.beyond, number)
+        done = 0
+        for settled in edge.beyond:
+            if settled != edge.settled + 1:
+                break
+            edge.settled += 1
+            done += 1
+        del edge.beyond[:done]
+        assert edge.settled < edge.expected, "settled before it was received"
+
+    # Control.
 
     def control(self, sender: SiteId, message: Message) -> list[Effect]:
-        """Handle acknowledgements, resend requests and nulls."""
+        """Handle acknowledgements, resend requests, nulls and what a peer tells when a link comes up."""
         effects: list[Effect] = []
         match message:
-            case Ack(stream, upto):
-                out = self._known(sender, stream, upto)
-                for number in range(out.acked + 1, upto + 1):
-                    del out.kept[number]
-                    if number in out.because:
-                        key, behind = out.because.pop(number)
-                        self._in[key].owed[behind] -= 1
-                        self._settle(self._in[key])
-                if upto > out.acked:
-                    out.acked, out.since = upto, self.now
+            case Ack(stream, upto, beyond):
+                self._acknowledged(sender, stream, upto, beyond)
             case Resend(stream, first, last):
                 out = self._known(sender, stream, last)
                 first = max(first, out.acked + 1)
                 last = min(last, first + RESEND_AT_MOST - 1)
-                effects += [Send(sender, out.kept[n]) for n in range(first, last + 1) if n in out.kept]
+                effects += [Send(sender, out.kept[n], self.class_id) for n in range(first, last + 1) if n in out.kept]
             case Null(stream, last):
-                edge = self._in.setdefault((sender, stream), _In())
-                edge.fresh = True
-                if last >= edge.expected:
-                    missing = min(edge.early) - 1 if edge.early else last
-                    self._ask(sender, stream, edge, missing, effects)
+                self.check_stream(sender, stream)
+                self._told_last(sender, stream, last, effects)
+            case Resume(stream, sent, _, _):
+                self.check_stream(sender, stream)
+                check_resume(sender, message)
+                reason = who_lost(self.me, sender, message, self._counts((sender, stream)))
+                if reason is not None:
+                    effects.append(Refuse(sender, reason, LOST))
+                elif sent:
+                    self._told_last(sender, stream, sent, effects)
             case _:
                 raise PeerError(f"{sender} sent what no edge knows: {message}")
         return effects
 
-    def _known(self, sender: SiteId, stream: int, number: int) -> _Out:
+    def _acknowledged(self, sender: SiteId, stream: int, upto: int, beyond: tuple[Range, ...]) -> None:
+        out = self._known(sender, stream, upto)
+        before = upto
+        for first, last in beyond:
+            if not before < first <= last <= out.sent:
+                raise PeerError(f"{sender} acknowledges {first}-{last}, which makes no sense here")
+            before = last
+        for number in range(out.acked + 1, upto + 1):
+            self._drop(out, number)
+        for first, last in beyond:
+            for number in range(max(first, out.acked + 1), last + 1):
+                self._drop(out, number)
+        if upto > out.acked:
+            out.acked, out.since = upto, self.now
+        assert out.acked <= out.sent, "acknowledged before it was sent"
+
+    def _drop(self, out: Out[Any], number: int) -> None:
+        """A number is acknowledged, perhaps for the second time."""
+        if out.kept.pop(number, None) is not None and number in out.because:
+            self._pay(*out.because.pop(number))
+
+    def _told_last(self, sender: SiteId, stream: int, last: int, effects: list[Effect]) -> None:
+        edge = self._incoming((sender, stream))
+        edge.fresh = True
+        if last >= edge.expected:
+            missing = min(edge.early) - 1 if edge.early else last
+            self._ask(sender, stream, edge, missing, effects)
+
+    def _known(self, sender: SiteId, stream: int, number: int) -> Out[Any]:
         out = self._out.get((sender, stream))
         if out is None or number > out.sent:
             raise PeerError(f"{sender} speaks of number {number} that was never sent to it")
         return out
+
+    # Time and links.
 
     def tick(self, now: float) -> list[Effect]:
         """Acknowledge what came, and tell those who have not acknowledged what was last."""
@@ -253,32 +397,54 @@ class Edges:
                 edge.seen = edge.asked_upto = 0
             if edge.fresh:
                 edge.fresh = False
-                if sender:
-                    effects.append(Send(sender, Ack(stream, edge.settled)))
+                beyond = self._ranges(edge) if edge.beyond else ()
+                effects.append(Send(sender, Ack(stream, edge.settled, beyond), self.class_id))
         for (to, stream), out in self._out.items():
             if out.kept:
                 if out.told == out.sent and now - out.since >= self.patience:  # nothing new, and not acknowledged
-                    effects.append(Send(to, Null(stream, out.sent)))
+                    effects.append(Send(to, Null(stream, out.sent), self.class_id))
                     out.since = now
                 elif out.told != out.sent:
                     out.told, out.since = out.sent, now
         return effects
 
-    def resume(self, peer: SiteId) -> list[Effect]:
-        """A link is there again: tell the peer the last number of every edge to it, so that it can ask."""
-        return [
-            Send(peer, Null(stream, out.sent)) for (to, stream), out in self._out.items() if to == peer and out.kept
-        ]
+    @staticmethod
+    def _ranges(edge: In[Any]) -> tuple[Range, ...]:
+        """Return what is settled beyond a gap, as ranges; when they are too many, the next ones at the next tick."""
+        ranges: list[Range] = []
+        for number in edge.beyond:
+            if number <= edge.told:
+                continue
+            if ranges and ranges[-1][1] == number - 1:
+                ranges[-1] = (ranges[-1][0], number)
+            elif len(ranges) == RANGES_AT_MOST:
+                edge.fresh, edge.told = True, ranges[-1][1]
+                return tuple(ranges)
+            else:
+                ranges.append((number, number))
+        edge.told, edge.fresh, edge.again = 0, edge.again, False
+        return tuple(ranges)
 
-    def settled(self, key: Key) -> int:
-        """With `subtree`: up to which number everything that came over an edge is safe."""
-        edge = self._in.get(key)
-        return edge.settled if edge is not None else 0
+    def _link_up(self, peer: SiteId) -> list[Effect]:
+        """Tell the peer what this site knows of every stream between them, so that both can compare and ask."""
+        effects: list[Effect] = []
+        for key in sorted({key for key in (*self._out, *self._in) if key[0] == peer}):
+            out, edge = self._out.get(key), self._in.get(key)
+            if out is not None:
+                out.linked = out.acked
+            if edge is not None:
+                edge.linked, edge.asked = edge.expected - 1, False
+            counts = self._counts(key)
+            effects.append(Send(peer, Resume(key[1], counts.sent, counts.acked, counts.received), self.class_id))
+        return effects
 
-    def acked(self, key: Key) -> int:
-        """Up to which number an edge was acknowledged."""
-        out = self._out.get(key)
-        return out.acked if out is not None else 0
+    def _counts(self, key: Key) -> Counts:
+        out, edge = self._out.get(key), self._in.get(key)
+        sent, acked = (out.sent, out.linked) if out is not None else (0, 0)
+        received, before = (edge.expected - 1, edge.linked) if edge is not None else (0, 0)
+        return Counts(sent, acked, received, before)
+
+    # Looking.
 
     @property
     def under_way(self) -> int:
@@ -296,6 +462,30 @@ class Edges:
     @property
     def idle(self) -> bool:
         """Whether nothing is parked, nothing is unacknowledged and nothing is to be acknowledged."""
-        return not any(out.kept for out in self._out.values()) and not any(
-            e.early or e.fresh for e in self._in.values()
-        )
+        for out in self._out.values():
+            if out.kept:
+                return False
+        return not any(edge.early or edge.fresh for edge in self._in.values())
+
+    def snapshot(self) -> EdgesState[Any]:
+        """Return the whole state."""
+        for edge in self._in.values():
+            if len(edge.early) > 1:
+                edge.early = dict(sorted(edge.early.items()))
+        return EdgesState(self.now, list(self._out.items()), list(self._in.items()), self._own)
+
+    def restore(self, state: EdgesState[Any]) -> None:
+        """Take over a state."""
+        self.now, self._own = state.now, state.own
+        self._out, self._in = _sorted(state.outgoing), _sorted(state.incoming)
+
+
+T = TypeVar("T")
+
+
+def _sorted(edges: Iterable[tuple[Key, T]]) -> dict[Key, T]:
+    return dict(sorted(edges, key=_by_key))
+
+
+def _by_key(entry: tuple[Key, object]) -> Key:
+    return entry[0]

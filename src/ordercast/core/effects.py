@@ -1,14 +1,19 @@
 """What a machine asks for.
 
-The contract: effects are applied in list order, and an `Append` is on disk before anything after it is done. Machines
-are deterministic, so the log is the inputs themselves: a machine that crashed is a new one that steps through its log,
-its effects ignored; what it had sent and nobody has, its edges send again.
+The contract:
+
+- Effects are applied in list order, and an `Append` is on disk before anything after it is done.
+- Every event that changes durable state is appended, whatever kind it is: ticks too. An event that is not appended
+  changes only what is volatile: what is acknowledged, asked for or told. Each state says what of it is `durable`.
+- Machines are deterministic, so the log is the inputs themselves. A machine that crashed is a new one that steps
+  through its log, its effects ignored. Its snapshot then equals the one of the machine that crashed, up to what is
+  volatile. What it had sent and nobody has, it sends again.
 """
 
 import msgspec
 
 from ordercast.core.events import Envelope, Event, Message
-from ordercast.names import SiteId
+from ordercast.names import ClassId, SiteId
 
 
 class Append(msgspec.Struct, frozen=True, gc=False):
@@ -25,6 +30,7 @@ class Send(msgspec.Struct, frozen=True, gc=False):
 
     to: SiteId
     message: Message
+    class_id: ClassId
 
     def __str__(self) -> str:
         return f"-> {self.to} {self.message}"
@@ -60,10 +66,12 @@ class Safe(msgspec.Struct, frozen=True, gc=False):
 
 
 class Refuse(msgspec.Struct, frozen=True, gc=False):
-    """This peer sent what the protocol forbids, found only in its turn: drop the link to it, and say why."""
+    """Drop the link to this peer, and say why: it sent what the protocol forbids, or one of both has lost history."""
 
     peer: SiteId
     reason: str
+    code: str = "refused"
+    """For programs: `lost-history`, or anything else."""
 
     def __str__(self) -> str:
         return f"refuse {self.peer}: {self.reason}"

@@ -2,20 +2,19 @@
 
 import msgspec
 
-from ordercast.names import GroupId, SiteId
+from ordercast.names import ClassId, GroupId, SiteId
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A batch of messages of one source to one destination, with the header every later rule needs (errata 57)."""
 
-    order_class: int
-    epoch: int
+    class_id: ClassId
     groups: tuple[GroupId, ...]
     """Usually one; several where the machine allows it, delivered once at each site in their union."""
     source: SiteId
     incarnation: int
     number: int
-    """Counts the source's envelopes from 1, over all groups, and never restarts within an incarnation."""
+    """Counts the source's envelopes from 1, over all classes, and never restarts within an incarnation."""
     body: bytes
 
     @property
@@ -53,6 +52,7 @@ class Received(msgspec.Struct, frozen=True, gc=False):
 
     sender: SiteId
     message: Message
+    class_id: ClassId
 
     def __str__(self) -> str:
         return f"{self.sender} -> {self.message}"
@@ -67,4 +67,32 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
         return f"tick {self.now:g}"
 
 
-Event = Multicast | Received | Tick
+class LinkUp(msgspec.Struct, frozen=True, gc=False):
+    """The link to a peer is there, for the first time or again; what was under way on an earlier one may be lost."""
+
+    peer: SiteId
+
+    def __str__(self) -> str:
+        return f"link up {self.peer}"
+
+
+class LinkDown(msgspec.Struct, frozen=True, gc=False):
+    """The link to a peer is gone."""
+
+    peer: SiteId
+
+    def __str__(self) -> str:
+        return f"link down {self.peer}"
+
+
+class PeerReset(msgspec.Struct, frozen=True, gc=False):
+    """A peer has begun a new life, under another incarnation: it remembers nothing of what was exchanged with it."""
+
+    peer: SiteId
+    incarnation: int
+
+    def __str__(self) -> str:
+        return f"{self.peer} begins anew as {self.incarnation}"
+
+
+Event = Multicast | Received | Tick | LinkUp | LinkDown | PeerReset

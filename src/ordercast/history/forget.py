@@ -13,27 +13,14 @@ from collections.abc import Collection
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from ordercast.history.database import Database, Head
 from ordercast.history.store import Checkpoint
 
 if TYPE_CHECKING:
     from ordercast.history.disk import DiskHistory
 
 
-class Head(msgspec.Struct, frozen=True, array_like=True):
-    """What stands beside the state in a checkpoint's row."""
-
-    delivered: int = 0
-    first_position: int = 0
-    """Where the index begins."""
-    swept: int = 0
-    """All chunks up to this record were looked at."""
-    entries_from: int = 0
-    """Only entries from here on may refer to records after that."""
-
-
-def sweep(
+def forget(
     history: "DiskHistory", last: Head, checkpoint: Checkpoint, from_delivered: int, needed: Collection[int]
 ) -> Head:
     """Delete, within a transaction, what nobody needs; returns the new head."""
@@ -41,64 +28,68 @@ def sweep(
     for entry in history.entries(max(last.entries_from, history.first_position)):
         ends[entry.record] = entry.end
     held = set(needed)
-    _raise_uses(history, last.swept, ends)
-    swept = _look_at_new(history, last.swept, checkpoint.records, ends, held)
-    first_position = _drop_entries(history, from_delivered)
-    _delete_unused(history, first_position, {history.chunk_with(record) for record in held if record <= swept})
+    database = history.database
+    _raise_uses(database, last.swept, ends)
+    after = [checkpoint.records + 1] if checkpoint.records == history.count else []
+    swept = _look_at_new(database, last.swept, checkpoint.records, after, ends, held)
+    first_position = _drop_entries(database, from_delivered, history.next_position)
+    _delete_unused(database, first_position, {database.chunk_with(record) for record in held if record <= swept})
     entries_from = checkpoint.delivered if swept == checkpoint.records else last.entries_from
     return Head(checkpoint.delivered, first_position, swept, entries_from)
 
 
-def _raise_uses(history: "DiskHistory", swept: int, ends: dict[int, int]) -> None:
+def _raise_uses(database: Database, swept: int, ends: dict[int, int]) -> None:
     """Note later entries that refer to chunks looked at before."""
     for record, end in ends.items():
         if record <= swept:
             query = "UPDATE uses SET until = max(until, ?) WHERE chunk = ?"
-            history.execute(query, end, history.chunk_with(record))
+            database.execute(query, end, database.chunk_with(record))
 
 
-def _look_at_new(history: "DiskHistory", swept: int, upto: int, ends: dict[int, int], held: set[int]) -> int:
-    """Delete, shrink or note each chunk that lies wholly between two checkpoints; returns the last record of them."""
+def _look_at_new(
+    database: Database, swept: int, upto: int, end: list[int], ends: dict[int, int], held: set[int]
+) -> int:
+    """Delete, shrink or note each chunk that lies wholly between two checkpoints; returns the last record of them.
+
+    `end` is the key behind the last chunk, when the second checkpoint stands there.
+    """
     query = "SELECT first FROM chunks WHERE first > ? AND first <= ? ORDER BY first"
-    keys = [key for (key,) in history.execute(query, swept, upto + 1).fetchall()]
-    if upto == history.count:
-        keys.append(upto + 1)
-    for first, after in pairwise(keys):
+    keys = [key for (key,) in database.execute(query, swept, upto + 1).fetchall()]
+    for first, after in pairwise(keys + end):
         wanted = [record for record in range(first, after) if record in ends or record in held]
         if not wanted:
-            history.execute("DELETE FROM chunks WHERE first = ?", first)
+            database.execute("DELETE FROM chunks WHERE first = ?", first)
         else:
             until = max(ends.get(record, 0) for record in wanted)
-            history.execute("INSERT INTO uses VALUES (?, ?)", first, until)
+            database.execute("INSERT INTO uses VALUES (?, ?)", first, until)
             if len(wanted) < after - first:
-                _shrink(history, first, set(wanted))
+                _shrink(database, first, set(wanted))
         swept = after - 1
     return swept
 
 
-def _shrink(history: "DiskHistory", first: int, wanted: set[int]) -> None:
+def _shrink(database: Database, first: int, wanted: set[int]) -> None:
     """Write a chunk again without what is not wanted, when that is more than half of it."""
-    row = history.execute("SELECT * FROM chunks WHERE first = ?", first).fetchone()
-    chunk = history.chunk(*row)
+    chunk = database.chunk(first)
     less = [data if record in wanted else None for record, data in enumerate(chunk, start=first)]
     if 2 * sum(len(data or b"") for data in less) < sum(len(data or b"") for data in chunk):
-        history.put_chunk(first, less)
+        database.put_chunk(first, less)
 
 
-def _delete_unused(history: "DiskHistory", first_position: int, held: set[int]) -> None:
+def _delete_unused(database: Database, first_position: int, held: set[int]) -> None:
     """Delete the chunks that no kept entry refers to any more, and no later one will."""
-    unused = history.execute("SELECT chunk FROM uses WHERE until <= ?", first_position).fetchall()
+    unused = database.execute("SELECT chunk FROM uses WHERE until <= ?", first_position).fetchall()
     for (key,) in unused:
         if key not in held:
-            history.execute("DELETE FROM chunks WHERE first = ?", key)
-            history.execute("DELETE FROM uses WHERE chunk = ?", key)
+            database.execute("DELETE FROM chunks WHERE first = ?", key)
+            database.execute("DELETE FROM uses WHERE chunk = ?", key)
 
 
-def _drop_entries(history: "DiskHistory", from_delivered: int) -> int:
+def _drop_entries(database: Database, from_delivered: int, next_position: int) -> int:
     """Drop the rows of the index that end before a position; returns where it begins now."""
-    if from_delivered >= history.next_position:
-        history.execute("DELETE FROM positions")
-        return history.next_position
-    (first,) = history.execute("SELECT max(first) FROM positions WHERE first <= ?", from_delivered).fetchone()
-    history.execute("DELETE FROM positions WHERE first < ?", first)
+    if from_delivered >= next_position:
+        database.execute("DELETE FROM positions")
+        return next_position
+    (first,) = database.one("SELECT max(first) FROM positions WHERE first <= ?", from_delivered)
+    database.execute("DELETE FROM positions WHERE first < ?", first)
     return int(first)

@@ -104,7 +104,7 @@ def decode(record: bytes) -> Stored:
                 return LinkDown(peer)
             case _PeerReset(peer, incarnation):
                 return PeerReset(peer, incarnation)
-            case Met():
+            case _:
                 return stored
     except (msgspec.MsgspecError, UnicodeDecodeError, PeerError, RecursionError) as error:
         raise HistoryError(f"a record is damaged: {error}") from None

@@ -10,7 +10,7 @@ class WallClock:
         self._last = 0.0
 
     def __call__(self) -> float:
+        """Return the time, in seconds."""
         now = time.time()
-        if now > self._last:
-            self._last = now
+        self._last = max(self._last, now)
         return self._last

@@ -210,12 +210,13 @@ class Session(asyncio.Protocol):
 
     def _posted(self, post: wire.Post, large: int) -> None:
         """Take a post. A client that keeps to its window is never held: it may be reading on this connection too."""
+        size = wire.cost(post.bodies)
         self._posts += 1
-        self._post_bytes += wire.cost(post.bodies)
+        self._post_bytes += size
         if self._posts > 2 * POSTS or (self._post_bytes > 2 * self.share and self._posts > 1):
             self._hold("posts")
         task = self.spawn(self._post(post))
-        task.add_done_callback(lambda _: self._post_ended(wire.cost(post.bodies), large))
+        task.add_done_callback(lambda _: self._post_ended(size, large))
 
     async def _post(self, post: wire.Post) -> None:
         """Send; without an acknowledgement the answer says that it is on this site's disk."""

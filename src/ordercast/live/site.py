@@ -32,6 +32,7 @@ from ordercast.node import status
 from ordercast.node.node import Node
 from ordercast.node.readers import Reader
 from ordercast.wire.codec import Encoder
+from ordercast.wire.tags import Code
 
 log = logging.getLogger("ordercast")
 UNWRITTEN_AT_MOST = 10_000_000  # messages a site has sent and not exported when it is killed, generously
@@ -41,7 +42,12 @@ class Site:
     """Runs embedded (`async with Site(cluster, "main-1") as site`) or as a daemon; the same class, the same API."""
 
     def __init__(
-        self, cluster: Cluster, me: SiteId, *, transport: Transport | None = None, clock: Callable[[], float] | None = None
+        self,
+        cluster: Cluster,
+        me: SiteId,
+        *,
+        transport: Transport | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         if me not in cluster.sites:
             raise LocalError(f"{me!r} is not one of the sites: {', '.join(cluster.sites)}")
@@ -101,7 +107,11 @@ class Site:
         self._carry |= {io.Write: disk.write, io.Keep: disk.keep, io.ReadPast: disk.read}
         if self.cluster.export is not None:
             self._exporter = exporter = Exporter(self, Path(self.cluster.folder) / self.cluster.export)
-            self._carry |= {io.Delivered: exporter.delivered, io.Sent: exporter.sent, io.Keep: exporter.before(disk.keep)}
+            self._carry |= {
+                io.Delivered: exporter.delivered,
+                io.Sent: exporter.sent,
+                io.Keep: exporter.before(disk.keep),
+            }
             if not self.cluster.durable and exporter.writer.next_position + exporter.writer.next_send > 1:
                 self.node.go_on_from(exporter.writer.next_position, exporter.writer.next_send + UNWRITTEN_AT_MOST)
         for outputs in self.node.start():
@@ -221,7 +231,7 @@ class Site:
     def _hang_up(self, output: io.Hangup) -> None:
         link = self.links.up.get(output.peer)
         if link is not None:
-            link.refuse(output.reason) if output.reason else link.close()
+            link.refuse(output.reason, Code(output.code)) if output.reason else link.close()
 
     # What applications call.
 
@@ -266,7 +276,12 @@ class Site:
         return done
 
     def inbox(
-        self, groups: list[GroupId] | None = None, *, after: int | None = None, name: str = "here", policy: Policy = "block"
+        self,
+        groups: list[GroupId] | None = None,
+        *,
+        after: int | None = None,
+        name: str = "here",
+        policy: Policy = "block",
     ) -> Inbox:
         """Open a reader of all groups this site is in, or of some; `after` a position, or from now on."""
         reader = self.node.reader(name, groups, after, policy)
@@ -291,7 +306,9 @@ class Site:
     def status(self) -> dict[str, Any]:
         """Return what there is to know, as plain values."""
         found = status.status(self.node)
-        found = msgspec.structs.replace(found, link_bytes={peer: link.waiting_bytes for peer, link in self.links.up.items()})
+        found = msgspec.structs.replace(
+            found, link_bytes={peer: link.waiting_bytes for peer, link in self.links.up.items()}
+        )
         return dict(msgspec.to_builtins(found))
 
 

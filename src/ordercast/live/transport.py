@@ -6,7 +6,7 @@ Both make connections that call an `asyncio.Protocol`; `testing.check_transport`
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 Factory = Callable[[], asyncio.Protocol]
 Address = tuple[str, int]
@@ -177,4 +177,4 @@ class _End(asyncio.Transport):
     def _end(self, error: Exception | None) -> None:
         if not self._gone:
             self._gone = self._closing = True
-            cast(asyncio.Protocol, self._protocol).connection_lost(error)
+            self._protocol.connection_lost(error)

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+
 def differences(then: bytes, today: bytes) -> str:
     """Return what differs between two descriptions of a cluster (JSON), in words; the first few."""
     before: dict[str, Any] = msgspec.json.decode(then)

@@ -22,8 +22,22 @@ from ordercast.protocols.swap.counting import Numbered
 from ordercast.protocols.swap.multicast import Ordered
 from ordercast.wire import batch
 
-NUMBERS = ("number", "upto", "last", "first", "count", "counted", "amount", "time", "priority", "place", "safe")
-NUMBERS += ("sent", "received")
+NUMBERS = {
+    "number",
+    "upto",
+    "last",
+    "first",
+    "count",
+    "counted",
+    "amount",
+    "time",
+    "priority",
+    "place",
+    "safe",
+    "sent",
+    "acked",
+    "received",
+}
 TABLES = ("context", "past", "numbers", "beyond")
 """Fields that are tables whose entries end with a number."""
 STUBS = (Ordered, Numbered)

@@ -14,6 +14,7 @@ from typing import Any
 from ordercast.client.values import AckLevel, Policy
 from ordercast.core.effects import Deliver, Placed, Refuse, Safe, Send
 from ordercast.core.events import Event, LinkDown, LinkUp, Multicast, Tick
+from ordercast.core.resume import LOST
 from ordercast.errors import HistoryError, LocalError, LostError, OrdercastError
 from ordercast.history import records
 from ordercast.history.store import History
@@ -24,7 +25,7 @@ from ordercast.node.deliveries import Deliveries, Identity
 from ordercast.node.intake import Checker, Intake
 from ordercast.node.outbox import Outbox
 from ordercast.node.pace import Pace
-from ordercast.node.peers import LOST, Peers, neighbours
+from ordercast.node.peers import Peers, neighbours
 from ordercast.node.pipeline import Pipeline
 from ordercast.node.readers import Reader, Readers
 from ordercast.node.recovery import Keeper

@@ -91,7 +91,7 @@ class Unsafe(msgspec.Struct):
     groups: Groups
     first: int
     many: int
-    bytes: int
+    size: int
     since: float
     stamp: bytes | None = None
     restored: bool = False
@@ -118,7 +118,7 @@ class Outbox:
         self.messages = 0  # sent by this site
         self.batches = 0
         self.unsafe: dict[int, Unsafe] = {}  # by number of the envelope
-        self.unsafe_bytes: dict[Groups, int] = {}  # by destination; the sum of `bytes` of its envelopes
+        self.unsafe_bytes: dict[Groups, int] = {}  # by destination; the sum of `size` of its envelopes
         self.under_way: dict[ClassId, int] = {}  # envelopes, where the protocol gives no receipts
         self.waiting: list[tuple[Post, float]] = []  # posts without room, and since when
         self.stirred = False  # something happened that the host has to look at
@@ -283,7 +283,7 @@ class Outbox:
         sent = self.unsafe.pop(number, None)
         if sent is None:
             return
-        left = self.unsafe_bytes.get(sent.groups, 0) - sent.bytes
+        left = self.unsafe_bytes.get(sent.groups, 0) - sent.size
         assert left >= 0, "a window gave back more than was taken"
         if left:
             self.unsafe_bytes[sent.groups] = left

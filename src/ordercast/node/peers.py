@@ -13,13 +13,13 @@ the epoch.
 
 import msgspec
 
+from ordercast.core.resume import LOST
 from ordercast.names import SiteId
 from ordercast.node.settings import Settings
 from ordercast.protocols.registry import Deployment
 from ordercast.wire.peers import VERSION, Hello
 
 CLOCKS_DIFFER_MS = 24 * 3600 * 1000  # at most
-LOST = "lost-history"
 
 
 class Life(msgspec.Struct, frozen=True, gc=False):
@@ -51,7 +51,9 @@ class Peers:
         self.needed = set(needed)  # whom this site calls, or is called by
         self.up: set[SiteId] = set()
         self.met: dict[SiteId, Life] = {}
-        self._boots: dict[SiteId, int] = {}  # the process of each peer that was met last: while it runs it loses nothing
+        self._boots: dict[
+            SiteId, int
+        ] = {}  # the process of each peer that was met last: while it runs it loses nothing
         self.refused: dict[SiteId, str] = {}  # who does not talk to us, or we to it, and why
         self.lost: str | None = None  # a peer says that this site has lost its history
         self.restarted: SiteId = ""  # whose restart began this epoch

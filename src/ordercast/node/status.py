@@ -125,9 +125,7 @@ def _readers(node: "Node") -> list[ReaderStatus]:
     behind = node.readers.behind()
     found = []
     for reader in node.readers.all:
-        holds_up = sorted(
-            group for group in node.groups if behind.get(node.class_of((group,))) is reader
-        )
+        holds_up = sorted(group for group in node.groups if behind.get(node.class_of((group,))) is reader)
         groups = sorted(reader.groups) if reader.groups is not None else None
         found.append(ReaderStatus(reader.name, groups, reader.bytes, reader.next, reader.policy, holds_up))
     return found

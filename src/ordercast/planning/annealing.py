@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ordercast.planning.kernels import Ints, Longs, kernel
+from ordercast.compiled import kernel
+from ordercast.planning.kernels import Ints, Longs
 
 DEPTH, EXTRA, EXCESS, SQUARES = range(4)
 

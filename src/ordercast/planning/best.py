@@ -21,7 +21,6 @@ from ordercast.planning.forest import ClassGraph, Forest
 from ordercast.planning.request import Budget, Weights
 
 Progress = Callable[[float], None]
-Prices = NDArray[np.float64]
 
 # What the sums (DEPTH, EXTRA, EXCESS, SQUARES) cost while annealing. One hop of one group is 1 for `delay`; the squares
 # of the loads break ties toward even load. Measured on the instances of benchmarks/plan_quality.py: halving or doubling

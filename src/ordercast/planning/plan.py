@@ -51,10 +51,6 @@ class Plan(msgspec.Struct, frozen=True):
     edges: list[Edge]
     cost: Cost
 
-    def to_json(self) -> bytes:
-        """Return the stable JSON form (design: *Plan JSON*)."""
-        return msgspec.json.format(msgspec.json.encode(self), indent=1)
-
     def children(self) -> dict[SiteId, list[Edge]]:
         """Return the edges that leave each site."""
         leaving: dict[SiteId, list[Edge]] = {}

@@ -1,38 +1,44 @@
 """A plan as machines read it: the next hops of each destination, and the trees of the swap objects."""
 
+from collections.abc import Sequence
+
 from ordercast.errors import LocalError
 from ordercast.names import GroupId, SiteId
 from ordercast.planning.plan import Plan
 
 
 class Routes:
-    """A plan as a machine reads it: where a destination enters, and the next hops below each site."""
+    """The part of a plan that one class needs: where a destination enters, and the next hops below each site.
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.class_of = plan.class_of()
+    `trees` names the plan's trees that are the parts of the class.
+    """
+
+    def __init__(self, plan: Plan, trees: Sequence[int]) -> None:
+        self.groups = {group: plan.groups[group] for tree in trees for group in plan.classes[tree]}
+        self.part_of = {group: part for part, tree in enumerate(trees) for group in plan.classes[tree]}
         self._parent: dict[tuple[int, SiteId], SiteId] = {}
         for group, sender, receiver in plan.crossings():
-            self._parent[self.class_of[group], receiver] = sender
+            if group in self.part_of:
+                self._parent[self.part_of[group], receiver] = sender
         self._entries: dict[tuple[GroupId, ...], SiteId] = {}
         self._hops: dict[tuple[GroupId, ...], dict[SiteId, tuple[SiteId, ...]]] = {}
         self._members: dict[tuple[GroupId, ...], frozenset[SiteId]] = {}
         self._reached: dict[tuple[GroupId, ...], frozenset[SiteId]] = {}
 
-    def parent(self, order_class: int, site: SiteId) -> SiteId | None:
-        """Return the site above in the tree of a class, None at a root."""
-        return self._parent.get((order_class, site))
+    def parent(self, part: int, site: SiteId) -> SiteId | None:
+        """Return the site above in the tree of a part, None at a root."""
+        return self._parent.get((part, site))
 
-    def path_up(self, order_class: int, site: SiteId) -> list[SiteId]:
-        """Return the sites from this one up to the root of its tree in a class."""
+    def path_up(self, part: int, site: SiteId) -> list[SiteId]:
+        """Return the sites from this one up to the root of its tree in a part."""
         path = [site]
-        while (above := self._parent.get((order_class, path[-1]))) is not None:
+        while (above := self._parent.get((part, path[-1]))) is not None:
             path.append(above)
         return path
 
-    def depth(self, order_class: int, site: SiteId) -> int:
-        """Return the hops from a site up to the root of its tree in a class."""
-        return len(self.path_up(order_class, site)) - 1
+    def depth(self, part: int, site: SiteId) -> int:
+        """Return the hops from a site up to the root of its tree in a part."""
+        return len(self.path_up(part, site)) - 1
 
     def entry(self, groups: tuple[GroupId, ...]) -> SiteId:
         """Return where a message to these groups enters: as planned, or the lowest site above all their entries."""
@@ -41,11 +47,11 @@ class Routes:
         return self._entries[groups]
 
     def _lowest(self, groups: tuple[GroupId, ...]) -> SiteId:
-        planned = self.plan.groups.get("+".join(groups))
+        planned = self.groups.get("+".join(groups))
         if planned is not None:
             return planned.entry
-        order_class = self.class_of[groups[0]]
-        paths = [self.path_up(order_class, self.plan.groups[group].entry) for group in groups]
+        part = self.part_of[groups[0]]
+        paths = [self.path_up(part, self.groups[group].entry) for group in groups]
         above_all = next((site for site in paths[0] if all(site in path for path in paths)), None)
         if above_all is None:
             raise LocalError(f"no site is above groups {', '.join(groups)}: declare the union {'+'.join(groups)}")
@@ -55,7 +61,7 @@ class Routes:
         """Whether a site is in one of the groups."""
         members = self._members.get(groups)
         if members is None:
-            members = frozenset(site for group in groups for site in self.plan.groups[group].members)
+            members = frozenset(site for group in groups for site in self.groups[group].members)
             self._members[groups] = members
         return site in members
 
@@ -76,38 +82,34 @@ class Routes:
 
     def _spread(self, groups: tuple[GroupId, ...]) -> dict[SiteId, tuple[SiteId, ...]]:
         entry = self.entry(groups)
-        order_class = self.class_of[groups[0]]
+        part = self.part_of[groups[0]]
         below: dict[SiteId, set[SiteId]] = {}
         for group in groups:
-            for member in self.plan.groups[group].members:
+            for member in self.groups[group].members:
                 site = member
                 while site != entry:
-                    above = self._parent[order_class, site]
+                    above = self._parent[part, site]
                     below.setdefault(above, set()).add(site)
                     site = above
         return {site: tuple(sorted(children)) for site, children in below.items()}
 
 
-class SpanningTrees:
-    """A tree over the sites of each class, for the swap objects; sites in heap order, so its depth is logarithmic."""
+class SpanningTree:
+    """A tree over some sites, for the swap objects; sites in heap order, so its depth is logarithmic."""
 
-    def __init__(self, members: dict[GroupId, tuple[SiteId, ...]], classes: tuple[tuple[GroupId, ...], ...]) -> None:
-        self._sites = [tuple(sorted({site for group in groups for site in members[group]})) for groups in classes]
-        self._number = [{site: index for index, site in enumerate(sites)} for sites in self._sites]
+    def __init__(self, sites: Sequence[SiteId]) -> None:
+        self.sites = tuple(sorted(sites))
+        self.root = self.sites[0]
+        self._number = {site: index for index, site in enumerate(self.sites)}
 
-    def sites(self, order_class: int) -> tuple[SiteId, ...]:
-        """Return the sites of a class."""
-        return self._sites[order_class]
+    def __contains__(self, site: SiteId) -> bool:
+        return site in self._number
 
-    def are_neighbours(self, order_class: int, one: SiteId, other: SiteId) -> bool:
-        """Whether an edge of a class's tree joins two sites."""
-        return self.parent(order_class, one) == other or self.parent(order_class, other) == one
+    def are_neighbours(self, one: SiteId, other: SiteId) -> bool:
+        """Whether an edge of the tree joins two sites."""
+        return self.parent(one) == other or self.parent(other) == one
 
-    def root(self, order_class: int) -> SiteId:
-        """Return the root of a class's tree."""
-        return self._sites[order_class][0]
-
-    def parent(self, order_class: int, site: SiteId) -> SiteId | None:
+    def parent(self, site: SiteId) -> SiteId | None:
         """Return the parent of a site, None at the root."""
-        number = self._number[order_class].get(site)
-        return self._sites[order_class][(number - 1) // 2] if number else None
+        number = self._number.get(site)
+        return self.sites[(number - 1) // 2] if number else None

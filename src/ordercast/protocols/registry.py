@@ -1,33 +1,85 @@
-"""A whole deployment as data: which protocol on which groups, and the machine of each site."""
+"""The registry of protocols, and a whole deployment as data: which protocol on which groups, and each site's machines.
+
+What differs between protocols stands here and nowhere else: ask the registry instead of comparing names.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from typing import Any
 
-from ordercast.core.machine import Groups, Machine
-from ordercast.errors import InputError
-from ordercast.names import ClassRule, Level, SiteId
+import msgspec
+
+from ordercast.core.configuration import Configuration, Destination, OrderClass
+from ordercast.core.machine import Machine
+from ordercast.core.machines import Machines, Snapshot
+from ordercast.core.snapshots import decode_snapshot, encode_snapshot
+from ordercast.core.source import Source
+from ordercast.errors import InputError, LocalError
+from ordercast.names import ClassId, ClassRule, Level, SiteId
 from ordercast.planning.plan import Plan
-from ordercast.planning.routes import Routes, SpanningTrees
-from ordercast.protocols.propagation import Propagation
-from ordercast.protocols.sequencing import Sequencing
+from ordercast.planning.routes import Routes, SpanningTree
+from ordercast.protocols.propagation.machine import Propagation, PropagationState
+from ordercast.protocols.sequencing.machine import Sequencing, SequencingState
 from ordercast.protocols.swap.arrow import Arrow
 from ordercast.protocols.swap.combining import Combining
-from ordercast.protocols.swap.counting import ArrowCounter, CombiningCounter, CountingMulticast
+from ordercast.protocols.swap.counting import (
+    ArrowCounter,
+    CombiningCounter,
+    Counter,
+    CountingMulticast,
+    CountingState,
+)
 from ordercast.protocols.swap.hybrid import hybrid
-from ordercast.protocols.swap.multicast import SwapMulticast, SwapObject
-from ordercast.protocols.timestamp import Timestamp
-from ordercast.protocols.two_phase import TwoPhase
+from ordercast.protocols.swap.multicast import SwapMulticast, SwapObject, SwapState
+from ordercast.protocols.timestamp import Timestamp, TimestampState
+from ordercast.protocols.two_phase import TwoPhase, TwoPhaseState
 
 Promise = frozenset[str]
 
 
+class Causal(Enum):
+    """What a protocol needs for causal order."""
+
+    NEVER = "never"
+    """It keeps none."""
+    ONE_PART = "one part"
+    """All groups in one order."""
+    APART = "apart"
+    """Parts that share no site: streams of two parts that wait for each other's past can wait in a circle."""
+    ANY = "any"
+    """Any parts: its contexts cross them."""
+
+
+Make = Callable[["Deployment", OrderClass, Source], Machine]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One protocol: how a machine is built, what it takes, what it promises."""
+
+    make: Make
+    state: type[msgspec.Struct]
+    """What its machines give as a snapshot."""
+    causal: Causal = Causal.ONE_PART
+    plan: bool = False
+    """It runs over a plan."""
+    receipts: bool = False
+    """Sources can learn of the place and the safety of their messages."""
+    sequencers: bool = False
+    """One site per part orders it (`Deployment.sequencers`)."""
+    groups_alone: bool = False
+    """With `causal` a part for each group makes sense: KIN's hybrid."""
+    no_causal: str = ""
+    """Why it keeps no causal order."""
+
+
 def class_rule(protocol: str, level: Level, *, causal: bool) -> ClassRule | None:
     """Return which groups a protocol orders together for a promise; None for all of them."""
-    if protocol in ONE_ORDER or (causal and protocol in SWAPS):
-        return None
-    return ClassRule.S1 if causal else ClassRule.for_level(level)
+    if not causal:
+        return ClassRule.for_level(level)
+    return None if MACHINES[protocol].causal is Causal.ONE_PART else ClassRule.S1
 
 
 @dataclass(frozen=True)
@@ -35,139 +87,177 @@ class Deployment:
     """The groups, the plan where the protocol needs one, and options."""
 
     protocol: str
-    groups: Groups
+    groups: Configuration
     plan: Plan | None = None
+    """Its classes are the orders of the configuration, in the same sequence."""
     level: str = "acyclic"
     """What the classes are right for: `total` or `acyclic`."""
     causal: bool = False
     receipts: bool = False
-    """Sources learn of the place and the safety of their messages (propagation only; for live sites)."""
+    """Sources learn of the place and the safety of their messages; where the protocol can tell."""
     patience: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse what would be promised and not kept."""
         if self.protocol not in MACHINES:
             raise InputError(f"protocol is one of {', '.join(MACHINES)}, not {self.protocol!r}")
-        if self.protocol in ONE_ORDER and len(self.groups.classes) > 1:
-            raise InputError(f"protocol {self.protocol} orders all groups together: it takes one class")
-        if not self.causal:
-            return
-        if self.protocol == "two-phase":
-            raise InputError("protocol two-phase keeps no causal order (errata 54); timestamp and sequencer do")
-        if self.protocol in SWAPS and len(self.groups.classes) > 1:
-            raise InputError(f"protocol {self.protocol} keeps causal order inside one class only; here are several")
-        if self.protocol == "propagation":
-            self._one_class_per_site()
+        if self.receipts and not self.kind.receipts:
+            raise InputError(f"protocol {self.protocol} gives no receipts")
+        if self.causal:
+            self._check_causal()
+        elif any(len(parts) > 1 for parts in self.groups.classes.values()):
+            raise InputError("a class of several parts is for causal order")
 
-    def _one_class_per_site(self) -> None:
-        """Streams of two classes that wait for each other's past can wait in a circle."""
-        class_at: dict[SiteId, int] = {}
-        for index, groups in enumerate(self.groups.classes):
+    @property
+    def kind(self) -> Protocol:
+        """The protocol's entry in the registry."""
+        return MACHINES[self.protocol]
+
+    def _check_causal(self) -> None:
+        if self.kind.causal is Causal.NEVER:
+            raise InputError(f"protocol {self.protocol} keeps no causal order ({self.kind.no_causal})")
+        if len(self.groups.classes) > 1:
+            raise InputError("causal order binds all groups together: it takes one class")
+        if self.kind.causal is Causal.ONE_PART and len(self.groups.orders) > 1:
+            raise InputError(f"protocol {self.protocol} keeps causal order inside one part only; here are several")
+        if self.kind.causal is Causal.APART:
+            self._one_part_per_site()
+
+    def _one_part_per_site(self) -> None:
+        part_at: dict[SiteId, int] = {}
+        for index, groups in enumerate(self.groups.orders):
             for site in self.groups.union(groups):
-                if class_at.setdefault(site, index) != index:
+                if part_at.setdefault(site, index) != index:
                     raise InputError(
-                        f"protocol propagation keeps causal order with classes s1: {site} is in two classes"
+                        f"protocol {self.protocol} keeps causal order with classes s1: {site} is in two parts"
                     )
 
-    @cached_property
-    def routes(self) -> Routes:
-        """The plan as the propagation machine reads it."""
+    def routes(self, class_id: ClassId) -> Routes:
+        """Return the plan as a machine of the class reads it."""
         if self.plan is None:
             raise InputError(f"protocol {self.protocol} needs a plan")
-        return Routes(self.plan)
+        if class_id not in self._routes:
+            self._routes[class_id] = Routes(self.plan, self.groups.orders_in(class_id))
+        return self._routes[class_id]
 
     @cached_property
-    def trees(self) -> SpanningTrees:
-        """The trees of the swap objects."""
-        return SpanningTrees(self.groups.members, self.groups.classes)
+    def _routes(self) -> dict[ClassId, Routes]:
+        return {}
+
+    def tree(self, class_id: ClassId) -> SpanningTree:
+        """Return the tree of the swap object of a class."""
+        if class_id not in self._trees:
+            self._trees[class_id] = SpanningTree(tuple(self.groups.order_class(class_id).sites))
+        return self._trees[class_id]
 
     @cached_property
-    def sequencers(self) -> dict[int, SiteId]:
-        """One sequencer per class: the site in most of its groups (ties: the first name)."""
-        chosen = {}
-        for index, groups in enumerate(self.groups.classes):
+    def _trees(self) -> dict[ClassId, SpanningTree]:
+        return {}
+
+    def sequencers(self, class_id: ClassId) -> tuple[SiteId, ...]:
+        """Return the sequencer of each part: the site in most of its groups (ties: the first name)."""
+        chosen = []
+        for groups in self.groups.classes[class_id]:
             count: dict[SiteId, int] = {}
             for group in groups:
                 for site in self.groups.members[group]:
                     count[site] = count.get(site, 0) + 1
-            chosen[index] = min(count, key=lambda site: (-count[site], site))
-        return chosen
+            chosen.append(min(count, key=lambda site: (-count[site], site)))
+        return tuple(chosen)
 
-    @property
+    def entry(self, groups: Destination) -> SiteId | None:
+        """Return where messages to these groups enter the plan, None where there is none."""
+        if self.plan is None:
+            return None
+        return self.routes(self.groups.destination(groups)).entry(groups)
+
+    def check(self, source: SiteId, groups: Destination) -> ClassId:
+        """Return the class of a message of a site; raises LocalError when it may not be sent."""
+        class_id = self.groups.origin(source, groups)
+        self.entry(groups)
+        return class_id
+
+    @cached_property
     def sites(self) -> list[SiteId]:
-        """Every site that runs a machine: members, sources, and hubs of the plan."""
-        sites = {site for members in self.groups.members.values() for site in members} | set(self.groups.sources)
+        """Every site that runs machines: members, sources, and hubs of the plan."""
+        sites = set(self.groups.everybody) | set(self.groups.sources)
         if self.plan is not None:
             sites |= {site for edge in self.plan.edges for site in (edge.parent, edge.child)}
         return sorted(sites)
 
-    def _shared(self) -> list[object]:
-        """What all machines read and none changes."""
-        return [self.groups, self.trees, self.sequencers, *([self.routes] if self.plan is not None else [])]
+    def machines(self, me: SiteId, incarnation: int = 1) -> Machines:
+        """Build the machines of one site."""
+        if me not in self.sites:
+            raise LocalError(f"{me!r} has no part in this: {', '.join(self.sites)}")
+        return Machines(
+            me, self.groups, lambda order_class, source: self.kind.make(self, order_class, source), incarnation
+        )
 
-    def freeze(self, machine: Machine) -> dict[str, Any]:
-        """Return what may change of a machine: with `thaw`, all there is to it."""
-        shared = self._shared()
-        return {k: v for k, v in vars(machine).items() if k != "me" and not any(v is one for one in shared)}
+    def encode(self, snapshot: Snapshot[Any]) -> bytes:
+        """Return the snapshot of a site's machines as bytes."""
+        return encode_snapshot(snapshot)
 
-    def thaw(self, me: SiteId, state: dict[str, Any]) -> Machine:
-        """Build a machine with this state."""
-        machine = self.machine(me)
-        vars(machine).update(state)
-        return machine
+    def decode(self, data: bytes) -> Snapshot[Any]:
+        """Return a snapshot from bytes; raises HistoryError when they are none of this protocol."""
+        return decode_snapshot(data, self._decoder)
 
-    def machine(self, me: SiteId) -> Machine:
-        """Build the machine of one site."""
-        return MACHINES[self.protocol][0](self, me)
+    @cached_property
+    def _decoder(self) -> "msgspec.msgpack.Decoder[Snapshot[Any]]":
+        kind: Any = Snapshot[self.kind.state]  # type: ignore[name-defined]
+        return msgspec.msgpack.Decoder(kind)
 
     @property
     def promises(self) -> Promise:
-        """What the protocol declares with these classes and options; tests hold it to exactly that."""
-        return MACHINES[self.protocol][1](self)
+        """What the protocol declares with these classes and options; tests hold it to exactly that.
+
+        With a part for each group there is no order across groups beyond causality: KIN's hybrid.
+        """
+        if self.causal and self.kind.groups_alone and all(len(groups) == 1 for groups in self.groups.orders):
+            return frozenset({"fifo", "causal"})
+        level = {"total"} if self.level == "total" else {"total", "acyclic"}
+        return frozenset({"fifo", *level, *(["causal"] if self.causal else [])})
 
 
-def _with_level(deployment: Deployment) -> Promise:
-    level = {"total"} if deployment.level == "total" else {"total", "acyclic"}
-    causal = {"causal"} if deployment.causal else set()
-    return frozenset({"fifo", *level, *causal})
+def _propagation(d: Deployment, order_class: OrderClass, source: Source) -> Machine:
+    options = {"causal": d.causal, "receipts": d.receipts}
+    return Propagation(order_class, source, d.routes(order_class.id), **options, patience=d.patience)
 
 
-def _one_order(deployment: Deployment) -> Promise:
-    """All groups in one sequence; causal order comes with it where the option is accepted."""
-    return frozenset({"fifo", "total", "acyclic"} | ({"causal"} if deployment.causal else set()))
+def _sequencing(d: Deployment, order_class: OrderClass, source: Source) -> Machine:
+    sequencers = d.sequencers(order_class.id)
+    return Sequencing(order_class, source, sequencers, causal=d.causal, patience=d.patience)
 
 
-def _hybrid(deployment: Deployment) -> Promise:
-    """Causal everywhere, total in each group: KIN's hybrid has no order across groups beyond causality."""
-    alone = all(len(groups) == 1 for groups in deployment.groups.classes)
-    return frozenset({"fifo", "causal"}) if deployment.causal and alone else _with_level(deployment)
+def _swap(make: Callable[[SiteId, SpanningTree], SwapObject]) -> Make:
+    def machine(d: Deployment, order_class: OrderClass, source: Source) -> Machine:
+        tree = d.tree(order_class.id)
+        return SwapMulticast(order_class, source, tree, make(source.me, tree) if source.me in tree else None)
+
+    return machine
 
 
-def _propagation(deployment: Deployment, me: SiteId) -> Machine:
-    d = deployment
-    return Propagation(me, d.groups, d.routes, causal=d.causal, receipts=d.receipts, patience=d.patience)
+def _counting(make: Callable[[SiteId, SiteId | None], Counter]) -> Make:
+    def machine(d: Deployment, order_class: OrderClass, source: Source) -> Machine:
+        tree = d.tree(order_class.id)
+        counter = make(source.me, tree.parent(source.me)) if source.me in tree else None
+        return CountingMulticast(order_class, source, tree, counter)
+
+    return machine
 
 
-def _arrow(me: SiteId, trees: SpanningTrees, order_class: int) -> SwapObject:
-    return Arrow(me, trees.parent(order_class, me))
-
-
-def _combining(me: SiteId, trees: SpanningTrees, order_class: int) -> SwapObject:
-    return Combining(me, trees.parent(order_class, me))
-
-
-MACHINES: dict[str, tuple[Callable[[Deployment, SiteId], Machine], Callable[[Deployment], Promise]]] = {
-    "propagation": (_propagation, _with_level),
-    "sequencer": (lambda d, me: Sequencing(me, d.groups, d.sequencers, causal=d.causal), _hybrid),
-    "arrow": (lambda d, me: SwapMulticast(me, d.groups, d.trees, _arrow), _with_level),
-    "combining": (lambda d, me: SwapMulticast(me, d.groups, d.trees, _combining), _with_level),
-    "hybrid": (lambda d, me: SwapMulticast(me, d.groups, d.trees, hybrid), _with_level),
-    "arrow-counting": (lambda d, me: CountingMulticast(me, d.groups, d.trees, ArrowCounter), _with_level),
-    "combining-counting": (lambda d, me: CountingMulticast(me, d.groups, d.trees, CombiningCounter), _with_level),
-    "two-phase": (lambda d, me: TwoPhase(me, d.groups), _one_order),
-    "timestamp": (lambda d, me: Timestamp(me, d.groups), _one_order),
+MACHINES: dict[str, Protocol] = {
+    "propagation": Protocol(_propagation, PropagationState, Causal.APART, plan=True, receipts=True),
+    "sequencer": Protocol(_sequencing, SequencingState, Causal.ANY, sequencers=True, groups_alone=True),
+    "arrow": Protocol(_swap(lambda me, tree: Arrow(me, tree.parent(me))), SwapState),
+    "combining": Protocol(_swap(lambda me, tree: Combining(me, tree.parent(me))), SwapState),
+    "hybrid": Protocol(_swap(hybrid), SwapState),
+    "arrow-counting": Protocol(_counting(ArrowCounter), CountingState),
+    "combining-counting": Protocol(_counting(CombiningCounter), CountingState),
+    "two-phase": Protocol(
+        lambda _, order_class, source: TwoPhase(order_class, source),
+        TwoPhaseState,
+        Causal.NEVER,
+        no_causal="errata 54; timestamp and sequencer do",
+    ),
+    "timestamp": Protocol(lambda _, order_class, source: Timestamp(order_class, source), TimestampState),
 }
-ONE_ORDER = ("two-phase", "timestamp")
-"""Machines that put everything into one order: all groups are one class."""
-SWAPS = ("arrow", "combining", "hybrid", "arrow-counting", "combining-counting")
-"""One object per class: what comes before and after it through another class, it does not see."""

@@ -8,17 +8,21 @@ happened before a message has a smaller stamp, so the order is causal too.
 
 from bisect import insort
 
-from ordercast.core.edges import Edges
+import msgspec
+
+from ordercast.core import stamps
+from ordercast.core.configuration import NUMBER_AT_MOST, OrderClass
+from ordercast.core.edges import Edges, EdgesState
 from ordercast.core.effects import Deliver, Effect, Held
 from ordercast.core.events import Envelope, Event, Message, Multicast
-from ordercast.core.machine import NUMBER_AT_MOST, Groups
+from ordercast.core.source import Source
 from ordercast.errors import PeerError
 from ordercast.names import SiteId
 
 JUMP_AT_MOST = 2**40  # a clock that jumps further is a fault of the peer (errata 62)
 
 
-class Stamped(Message, frozen=True, gc=False):
+class Stamped(Message, frozen=True, gc=False, tag=30):
     """A multicast with its source's time."""
 
     time: int
@@ -28,7 +32,7 @@ class Stamped(Message, frozen=True, gc=False):
         return f"Stamped {self.envelope} time={self.time}"
 
 
-class Ask(Message, frozen=True, gc=False):
+class Ask(Message, frozen=True, gc=False, tag=31):
     """Is your clock past this?"""
 
     time: int
@@ -37,7 +41,7 @@ class Ask(Message, frozen=True, gc=False):
         return f"Ask time={self.time}"
 
 
-class Silent(Message, frozen=True, gc=False):
+class Silent(Message, frozen=True, gc=False, tag=32):
     """Nothing of mine will be stamped at or below this any more: the null of a silent source."""
 
     time: int
@@ -46,31 +50,49 @@ class Silent(Message, frozen=True, gc=False):
         return f"Silent time={self.time}"
 
 
+Waiting = tuple[int, SiteId, int, Envelope, float]
+"""Time, source, number, envelope, since when."""
+
+
+class TimestampState(msgspec.Struct, array_like=True, tag="timestamp"):
+    """The whole state of a machine."""
+
+    edges: EdgesState[Stamped | Ask | Silent]
+    clock: int
+    heard: dict[SiteId, int]
+    asked: dict[SiteId, int]
+    queue: list[Waiting]
+
+    def durable(self) -> object:
+        """Return what a replay rebuilds: all but what the edges call volatile, and times."""
+        return self.edges.durable(), self.clock, self.heard, self.asked, [waiting[:4] for waiting in self.queue]
+
+
 class Timestamp:
     """One site's part: source and destination."""
 
-    def __init__(self, me: SiteId, groups: Groups, *, incarnation: int = 1) -> None:
-        self.me, self.groups, self.incarnation = me, groups, incarnation
-        self.edges = Edges()
-        self.sent = 0
+    def __init__(self, order_class: OrderClass, source: Source) -> None:
+        self.me, self.groups, self.source = source.me, order_class, source
+        self.edges = Edges(self.me, order_class.id, streams=1)
+        self.epoch = stamps.first_of(order_class.id)
         self.clock = 0
-        self.heard = {source: 0 for source in groups.sources if source != me}
+        self.heard = {site: 0 for site in order_class.sources if site != self.me}
         self.asked = dict.fromkeys(self.heard, 0)
-        self.queue: list[tuple[int, SiteId, int, Envelope, float]] = []  # by (time, source)
+        self.queue: list[Waiting] = []  # by (time, source)
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
         return self.edges.step(event, self._originate, self._check, self._take)
 
     def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
-        envelope = self.groups.envelope(multicast.groups, self.me, self.incarnation, self.sent + 1, multicast.body)
-        self.sent += 1
+        self.groups.origin(self.me, multicast.groups)
+        envelope = self.source.envelope(self.groups.id, multicast.groups, multicast.body)
         self.clock += 1
         for site in self.groups.union(multicast.groups):
             if site != self.me:
                 effects.append(self.edges.send(site, 0, Stamped(self.clock, envelope)))
             else:
-                insort(self.queue, (self.clock, self.me, self.sent, envelope, self.edges.now))
+                insort(self.queue, (self.clock, self.me, envelope.number, envelope, self.edges.now))
         self._deliver(effects)
 
     def _check(self, sender: SiteId, message: Message) -> None:
@@ -83,7 +105,7 @@ class Timestamp:
             case Silent(time):
                 right = sender in self.heard
             case Ask(time):
-                right = sender in self.groups.everybody
+                right = sender in self.groups.sites
             case _:
                 right, time = False, 0
         if not right:
@@ -122,8 +144,7 @@ class Timestamp:
                         effects.append(self.edges.send(site, 0, Ask(time)))
                 return
             del self.queue[0]
-            stamp = self.groups.epoch.to_bytes(8, "big") + time.to_bytes(8, "big") + source.encode()
-            effects.append(Deliver(envelope, stamp))
+            effects.append(Deliver(envelope, stamps.at(self.epoch, time, source)))
 
     def _silent(self, time: int, source: SiteId) -> list[SiteId]:
         """Return the sources whose next stamp could still be smaller; ties go by source (errata 51)."""
@@ -141,3 +162,19 @@ class Timestamp:
     def idle(self) -> bool:
         """Whether nothing waits and nothing is unacknowledged."""
         return self.edges.idle and not self.queue
+
+    @property
+    def under_way(self) -> int:
+        """What the slowest peer has not acknowledged, or what is held here, whichever is more."""
+        return max(self.edges.under_way, len(self.queue))
+
+    def snapshot(self) -> TimestampState:
+        """Return the whole state."""
+        return TimestampState(self.edges.snapshot(), self.clock, self.heard, self.asked, self.queue)
+
+    def restore(self, state: TimestampState) -> None:
+        """Take over a state."""
+        self.edges.restore(state.edges)
+        self.clock, self.queue = state.clock, state.queue
+        self.heard |= state.heard
+        self.asked |= state.asked

@@ -9,10 +9,14 @@ its queue is decided. Priorities are (number, site) pairs (errata 53) and the co
 from bisect import bisect_left, insort
 from collections import deque
 
-from ordercast.core.edges import Edges
+import msgspec
+
+from ordercast.core import stamps
+from ordercast.core.configuration import NUMBER_AT_MOST, Destination, OrderClass
+from ordercast.core.edges import Edges, EdgesState
 from ordercast.core.effects import Deliver, Effect, Held
 from ordercast.core.events import Envelope, Event, Message, Multicast
-from ordercast.core.machine import NUMBER_AT_MOST, Groups
+from ordercast.core.source import Source
 from ordercast.errors import PeerError
 from ordercast.names import GroupId, SiteId
 
@@ -21,7 +25,7 @@ MsgKey = tuple[SiteId, int, int]
 JUMP_AT_MOST = 2**40  # a priority that is further ahead is a fault of the peer (errata 62)
 
 
-class Propose(Message, frozen=True, gc=False):
+class Propose(Message, frozen=True, gc=False, tag=20):
     """First phase: the message itself."""
 
     envelope: Envelope
@@ -30,7 +34,7 @@ class Propose(Message, frozen=True, gc=False):
         return f"Propose {self.envelope}"
 
 
-class Proposal(Message, frozen=True, gc=False):
+class Proposal(Message, frozen=True, gc=False, tag=21):
     """A destination's priority for the source's message."""
 
     number: int
@@ -40,7 +44,7 @@ class Proposal(Message, frozen=True, gc=False):
         return f"Proposal {self.number} priority={self.priority}"
 
 
-class Decide(Message, frozen=True, gc=False):
+class Decide(Message, frozen=True, gc=False, tag=22):
     """Second phase: the highest priority, which is final."""
 
     number: int
@@ -52,40 +56,58 @@ class Decide(Message, frozen=True, gc=False):
         return f"Decide {self.number} priority={self.priority},{self.site}"
 
 
-class _Undecided:
+class Undecided(msgspec.Struct, array_like=True):
     """At the source: who has not answered, and the highest priority so far."""
 
-    __slots__ = ("destinations", "envelope", "highest", "since", "waiting_for")
-
-    def __init__(self, envelope: Envelope, destinations: tuple[SiteId, ...], since: float) -> None:
-        self.envelope, self.destinations = envelope, destinations
-        self.waiting_for = set(destinations)
-        self.highest: Priority = (0, "")
-        self.since = since
+    envelope: Envelope
+    destinations: tuple[SiteId, ...]
+    waiting_for: list[SiteId]
+    since: float
+    highest: Priority = (0, "")
 
 
-class _Queued:
+class Queued(msgspec.Struct, array_like=True):
     """At a destination: one message in the priority queue."""
 
-    __slots__ = ("decided", "envelope", "priority", "since")
+    envelope: Envelope
+    priority: Priority
+    since: float
+    decided: bool = False
 
-    def __init__(self, envelope: Envelope, priority: Priority, since: float) -> None:
-        self.envelope, self.priority, self.decided, self.since = envelope, priority, False, since
+
+Run = tuple[Destination, dict[int, None]]
+"""Numbers of open messages in a row that have the same destination."""
+
+
+class TwoPhaseState(msgspec.Struct, array_like=True, tag="two-phase"):
+    """The whole state of a machine."""
+
+    edges: EdgesState[Propose | Proposal | Decide]
+    counter: int
+    undecided: dict[int, Undecided]
+    unsent: dict[int, tuple[Envelope, float]]
+    lines: list[tuple[GroupId, list[Run]]]
+    queue: list[tuple[MsgKey, Queued]]
+
+    def durable(self) -> object:
+        """Return what a replay rebuilds: all but what the edges call volatile, and times."""
+        undecided = {number: (u.envelope, u.waiting_for, u.highest) for number, u in self.undecided.items()}
+        queue = [(key, queued.priority, queued.decided) for key, queued in self.queue]
+        return self.edges.durable(), self.counter, undecided, list(self.unsent), self.lines, queue
 
 
 class TwoPhase:
     """One site's part: source and destination."""
 
-    def __init__(self, me: SiteId, groups: Groups, *, incarnation: int = 1) -> None:
-        self.me, self.groups, self.incarnation = me, groups, incarnation
-        self.edges = Edges()
-        self.sent = 0
+    def __init__(self, order_class: OrderClass, source: Source) -> None:
+        self.me, self.groups, self.source = source.me, order_class, source
+        self.edges = Edges(self.me, order_class.id, streams=1)
+        self.epoch = stamps.first_of(order_class.id)
         self.counter = 0
-        self.undecided: dict[int, _Undecided] = {}
+        self.undecided: dict[int, Undecided] = {}
         self.unsent: dict[int, tuple[Envelope, float]] = {}  # by number
-        # For each group this site's open messages, in order, in runs with the same destination.
-        self.lines: dict[GroupId, deque[tuple[tuple[GroupId, ...], dict[int, None]]]] = {}
-        self.queued: dict[MsgKey, _Queued] = {}
+        self.lines: dict[GroupId, deque[Run]] = {}  # for each group this site's open messages, in order
+        self.queued: dict[MsgKey, Queued] = {}
         self.queue: list[tuple[int, SiteId, MsgKey]] = []  # by priority
         self.may_start: deque[int] = deque()  # numbers of unsent messages whose turn may have come
 
@@ -97,8 +119,8 @@ class TwoPhase:
         return effects
 
     def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
-        envelope = self.groups.envelope(multicast.groups, self.me, self.incarnation, self.sent + 1, multicast.body)
-        self.sent += 1
+        self.groups.origin(self.me, multicast.groups)
+        envelope = self.source.envelope(self.groups.id, multicast.groups, multicast.body)
         self.unsent[envelope.number] = (envelope, self.edges.now)
         for group in envelope.groups:
             line = self.lines.setdefault(group, deque())
@@ -116,7 +138,7 @@ class TwoPhase:
             case Proposal(_, priority):
                 right = self._is_near(priority)
             case Decide(_, _, priority, site):
-                right = self._is_near(priority) and site in self.groups.everybody
+                right = self._is_near(priority) and site in self.groups.sites
             case _:
                 right = False
         if not right:
@@ -136,7 +158,7 @@ class TwoPhase:
             return
         del self.unsent[number]
         destinations = self.groups.union(envelope.groups)
-        self.undecided[number] = _Undecided(envelope, destinations, since)
+        self.undecided[number] = Undecided(envelope, destinations, list(destinations), since)
         for site in destinations:
             self._to(site, Propose(envelope), effects)
 
@@ -166,7 +188,7 @@ class TwoPhase:
                 if key in self.queued:
                     raise PeerError(f"{sender} proposed {envelope} twice")
                 self.counter += 1
-                self.queued[key] = _Queued(envelope, (self.counter, self.me), self.edges.now)
+                self.queued[key] = Queued(envelope, (self.counter, self.me), self.edges.now)
                 insort(self.queue, (self.counter, self.me, key))
                 self._to(sender, Proposal(envelope.number, self.counter), effects)
             case Proposal(number, priority):
@@ -179,12 +201,12 @@ class TwoPhase:
         undecided = self.undecided.get(number)
         if undecided is None or sender not in undecided.waiting_for:
             raise PeerError(f"{sender} proposed for {number}, which it was not asked for")
-        undecided.waiting_for.discard(sender)
+        undecided.waiting_for.remove(sender)
         undecided.highest = max(undecided.highest, (priority, sender))
         if not undecided.waiting_for:
             del self.undecided[number]
             for site in undecided.destinations:
-                self._to(site, Decide(number, self.incarnation, *undecided.highest), effects)
+                self._to(site, Decide(number, self.source.incarnation, *undecided.highest), effects)
             self._close(undecided.envelope)
 
     def _decide(self, key: MsgKey, priority: Priority, effects: list[Effect]) -> None:
@@ -205,8 +227,7 @@ class TwoPhase:
                 break
             ready += 1
             del self.queued[first]
-            stamp = self.groups.epoch.to_bytes(8, "big") + number.to_bytes(8, "big") + site.encode()
-            effects.append(Deliver(head.envelope, stamp))
+            effects.append(Deliver(head.envelope, stamps.at(self.epoch, number, site)))
         del self.queue[:ready]
 
     def held(self) -> list[Held]:
@@ -232,3 +253,22 @@ class TwoPhase:
     def idle(self) -> bool:
         """Whether nothing waits and nothing is unacknowledged."""
         return self.edges.idle and not self.queued and not self.undecided and not self.unsent
+
+    @property
+    def under_way(self) -> int:
+        """What the slowest peer has not acknowledged, or what is held here, whichever is more."""
+        return max(self.edges.under_way, len(self.queued), len(self.undecided) + len(self.unsent))
+
+    def snapshot(self) -> TwoPhaseState:
+        """Return the whole state."""
+        lines = [(group, list(line)) for group, line in sorted(self.lines.items())]
+        queue = [(key, self.queued[key]) for _, _, key in self.queue]
+        return TwoPhaseState(self.edges.snapshot(), self.counter, self.undecided, self.unsent, lines, queue)
+
+    def restore(self, state: TwoPhaseState) -> None:
+        """Take over a state."""
+        self.edges.restore(state.edges)
+        self.counter, self.undecided, self.unsent = state.counter, state.undecided, state.unsent
+        self.lines = {group: deque(line) for group, line in state.lines}
+        self.queued = dict(state.queue)
+        self.queue = sorted((*queued.priority, key) for key, queued in state.queue)

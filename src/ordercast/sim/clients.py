@@ -217,7 +217,9 @@ class Application:
         assert self.reading is not None
         told = error.after + 1 if isinstance(error, DroppedError) else self.reading.next
         if told != self.reading.next and (told < self.reading.next or self.reading.groups is None):
-            says = f"reader {self.name} of {self.host.site} is told to read on at {told}, and has read {self.reading.next}"
+            says = (
+                f"reader {self.name} of {self.host.site} is told to read on at {told}, and has read {self.reading.next}"
+            )
             self.host.world.ledger.problem("readers", says)
 
     def _go_on(self, reader: Any) -> None:

@@ -1,14 +1,20 @@
-"""Every interleaving of a small case, shortest first: which order of arrivals, losses, doubles or a crash breaks it?
+"""Breadth-first search over every interleaving of a small case: which arrivals, losses or crashes break it?
 
-A state is what each site has become, what is under way on each link, and which faults may still happen. Sites and links
-are numbered as they are met: a site's number stands for its machine, its log and what it has sent; a link's number for
-the messages on it. A machine's step depends on its own state and the event alone, so each is computed once and then
-looked up, and a state is a row of small numbers. Links are FIFO unless `reorder`. A site crashes between two events, or
-between any two effects of a step, and comes back from its log. Time passes only when nothing is under way: then every
-site ticks. Sites are not folded by symmetry: ties go by name, so hardly two are alike.
+A state holds what each site has become, what is under way on each link, and which faults may still happen. Sites and
+links are numbered as they are met. A site's number stands for its machines, its log and what it has sent; a link's
+number stands for the messages on it. A step depends on the site's state and the event alone, so each step is computed
+once and then looked up, and a state is a row of small numbers.
+
+The rules of the world:
+
+ - Links are FIFO, unless `reorder`.
+ - A link may break: what is under way on it is lost, and both ends are told that it is down and up again.
+ - A site crashes between two events, or between any two effects of a step, and comes back from its log.
+ - Time passes only when nothing is under way: then every site ticks.
+
+Sites are not folded by symmetry: ties go by name, so hardly two are alike.
 """
 
-import pickle
 from array import array
 from collections import deque
 from collections.abc import Iterator
@@ -17,9 +23,9 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from ordercast.core.effects import Append, Deliver, Placed, Refuse, Safe, Send
-from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
-from ordercast.core.machine import Machine
-from ordercast.names import GroupId, SiteId
+from ordercast.core.events import Event, LinkDown, LinkUp, Message, Multicast, Received, Tick
+from ordercast.core.machines import Machines
+from ordercast.names import ClassId, GroupId, SiteId
 from ordercast.protocols.registry import Deployment
 from ordercast.sim.film import Film, Mark
 from ordercast.sim.world import flight_of
@@ -27,7 +33,8 @@ from ordercast.verify.deliveries import ALWAYS, JUDGES
 from ordercast.verify.findings import Sent
 from ordercast.verify.record import Record
 
-MULTICAST, CARRY, LOSE, DOUBLE, CRASH, TICK = range(6)
+MULTICAST, CARRY, LOSE, DOUBLE, RECONNECT, CRASH, TICK = range(7)
+UP, DOWN = 7, 8  # what a site is told of a link
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,7 @@ class Case:
     multicasts: tuple[tuple[SiteId, tuple[GroupId, ...]], ...]
     losses: int = 0
     duplicates: int = 0
+    reconnects: int = 0
     crashes: int = 0
     reorder: bool = False
     states_at_most: int = 20_000_000
@@ -57,7 +65,7 @@ class Explored:
 
 
 Delivery = tuple[str, int, bytes, bytes]
-"""Message, class, stamp, body."""
+"""Message, order, stamp, body."""
 
 
 class Local(NamedTuple):
@@ -78,7 +86,7 @@ Zero effects: it does not crash.
 """
 Sends = tuple[tuple[int, int], ...]
 State = tuple[int, ...]
-"""A number for each site, one for each link, then losses, duplicates and crashes left, and ticks passed."""
+"""A number for each site, one for each link, then losses, duplicates, reconnects and crashes left, and ticks passed."""
 
 
 class Explorer:
@@ -91,16 +99,13 @@ class Explorer:
         self.number = {site: index for index, site in enumerate(self.sites)}
         self.orders = [[groups for source, groups in case.multicasts if source == site] for site in self.sites]
         self.faults = self.count + self.count**2  # where the faults left stand in a state
-        self._fresh = [self.deployment.machine(site) for site in self.sites]
-        changing = self.deployment.freeze(self._fresh[0])  # what all machines share is never part of a state
-        self._static = vars(self._fresh[0]).keys() - changing.keys()
-        self._machines: dict[Any, int] = {}  # canonical form -> its number
+        self._machines: dict[bytes, int] = {}  # a snapshot, as bytes -> its number
         self._frozen: list[bytes] = []
         self._idle: list[bool] = []
         self._locals: dict[Local, int] = {}
         self._local: list[Local] = []
-        self._messages: dict[Message, int] = {}
-        self._message: list[Message] = []
+        self._messages: dict[tuple[Message, ClassId], int] = {}
+        self._message: list[tuple[Message, ClassId]] = []
         self._contents: dict[tuple[int, ...], int] = {(): 0}
         self._content: list[tuple[int, ...]] = [()]
         # By number of the site: what it becomes, sends, how many effects there were, and its messages called safe.
@@ -140,13 +145,15 @@ class Explorer:
 
     def _start(self) -> State:
         case = self.case
-        sites = [self._local_number(Local(i, self._freeze(m), (), (), ())) for i, m in enumerate(self._fresh)]
-        return (*sites, *[0] * self.count**2, case.losses, case.duplicates, case.crashes, 0)
+        fresh = [self._freeze(self.deployment.machines(site)) for site in self.sites]
+        sites = [self._local_number(Local(index, machine, (), (), ())) for index, machine in enumerate(fresh)]
+        faults = (case.losses, case.duplicates, case.reconnects, case.crashes)
+        return (*sites, *[0] * self.count**2, *faults, 0)
 
     def _moves(self, state: State) -> Iterator[tuple[Move, State]]:
         """Yield what may happen next, and where it leads."""
         moved = False
-        losses, duplicates, crashes, ticks = state[self.faults :]
+        losses, duplicates, reconnects, crashes, ticks = state[self.faults :]
         for site in range(self.count):
             if len(self._local[state[site]].after) < len(self.orders[site]):
                 moved = True
@@ -164,6 +171,11 @@ class Explorer:
                     yield (LOSE, link, choice, 0), self._do(state, (LOSE, link, choice, 0))
                 if duplicates:
                     yield (DOUBLE, link, choice, 0), self._do(state, (DOUBLE, link, choice, 0))
+        if reconnects:
+            for one in range(self.count):
+                for other in range(one + 1, self.count):
+                    move = (RECONNECT, self.count * (one + 1) + other, 0, 0)
+                    yield move, self._do(state, move)
         if crashes:
             for site in range(self.count):
                 yield (CRASH, site, 0, 0), self._do(state, (CRASH, site, 0, 0))
@@ -197,6 +209,8 @@ class Explorer:
             self._feed(after, at, self._code(state, move), effects)
         elif kind == CRASH:
             self._crash(after, at)
+        elif kind == RECONNECT:
+            self._reconnect(after, at)
         elif kind == TICK:
             after[-1] += 1
             for site in range(self.count):
@@ -213,6 +227,15 @@ class Explorer:
             if kind != LOSE:
                 self._feed(after, (at - self.count) % self.count, self._code(state, move), effects)
         return tuple(after)
+
+    def _reconnect(self, state: list[int], link: int) -> None:
+        """Break the link between two sites and mend it: what is under way on it is lost, both ways."""
+        state[self.faults + RECONNECT - LOSE] -= 1
+        one, other = divmod(link - self.count, self.count)
+        state[link] = state[self.count * (other + 1) + one] = 0
+        for code in (DOWN, UP):
+            for site, peer in ((one, other), (other, one)):
+                self._feed(state, site, (code, peer))
 
     def _feed(self, state: list[int], site: int, event: tuple[int, ...], effects: int = 0) -> None:
         """Step one site and put what it sends on its links; with `effects` it crashes after so many of them."""
@@ -232,7 +255,7 @@ class Explorer:
     def _check_safe(self, state: list[int], site: int, number: int) -> None:
         """A message that is called safe has been delivered at every destination."""
         groups = self.orders[site][number - 1]
-        message = Envelope(0, 1, groups, self.sites[site], 1, number, b"").msg_id
+        message = f"{self.sites[site]}:{number}"
         for member in self.deployment.groups.union(groups):
             delivered = self._local[state[self.number[member]]].log
             if not any(entry[0] == message for entry in delivered):
@@ -251,10 +274,11 @@ class Explorer:
             after = (*after, len(log))
         for effect in effects[: upto or None]:
             match effect:
-                case Send(to, message):
-                    sends.append((self.count * (local.site + 1) + self.number[to], self._message_number(message)))
-                case Deliver(envelope, stamp):
-                    log.append((envelope.msg_id, envelope.order_class, stamp, envelope.body))
+                case Send(to, message, class_id):
+                    number = self._message_number((message, class_id))
+                    sends.append((self.count * (local.site + 1) + self.number[to], number))
+                case Deliver():
+                    log.append(self._delivery(effect))
                 case Append(input_):
                     if durable:
                         inputs.append(input_)
@@ -277,7 +301,15 @@ class Explorer:
             return Multicast(groups, body, self.deployment.receipts)
         if code[0] == TICK:
             return Tick(float(code[1]))
-        return Received(self.sites[code[1]], self._message[code[2]])
+        peer = self.sites[code[1]]
+        if code[0] in (UP, DOWN):
+            return LinkUp(peer) if code[0] == UP else LinkDown(peer)
+        message, class_id = self._message[code[2]]
+        return Received(peer, message, class_id)
+
+    def _delivery(self, deliver: Deliver) -> Delivery:
+        envelope = deliver.envelope
+        return envelope.msg_id, self.deployment.groups.order_of(envelope.groups), deliver.stamp, envelope.body
 
     def _crash(self, state: list[int], site: int) -> None:
         """Lose the machine and what is under way to it; step a new one through its log.
@@ -285,14 +317,10 @@ class Explorer:
         It delivers again what it had delivered, and what it had only logged.
         """
         local = self._local[state[site]]
-        machine = self.deployment.machine(self.sites[site])
+        machine = self.deployment.machines(self.sites[site])
         log: list[Delivery] = []
         for event in local.inputs:
-            for effect in machine.step(event):
-                if isinstance(effect, Deliver):
-                    log.append(
-                        (effect.envelope.msg_id, effect.envelope.order_class, effect.stamp, effect.envelope.body)
-                    )
+            log += [self._delivery(effect) for effect in machine.step(event) if isinstance(effect, Deliver)]
         if tuple(log[: len(local.log)]) != local.log:
             log = [*local.log, ("another delivery after the restart", 0, b"", b"")]
         state[-2] -= 1
@@ -312,7 +340,7 @@ class Explorer:
             self._steps.append({})
         return number
 
-    def _message_number(self, message: Message) -> int:
+    def _message_number(self, message: tuple[Message, ClassId]) -> int:
         if message not in self._messages:
             self._messages[message] = len(self._message)
             self._message.append(message)
@@ -325,22 +353,20 @@ class Explorer:
             self._content.append(content)
         return number
 
-    def _freeze(self, machine: Machine) -> int:
+    def _freeze(self, machines: Machines) -> int:
         """Return the number of this local state: equal machines of one site have one number."""
-        changing = {name: value for name, value in vars(machine).items() if name not in self._static}
-        form = (machine.me, canonical(changing))
-        if form not in self._machines:
-            self._machines[form] = len(self._frozen)
-            self._frozen.append(pickle.dumps(changing, protocol=5))
-            self._idle.append(machine.idle)
-        return self._machines[form]
+        form = self.deployment.encode(machines.snapshot())
+        number = self._machines.get(form)
+        if number is None:
+            number = self._machines[form] = len(self._frozen)
+            self._frozen.append(form)
+            self._idle.append(machines.idle)
+        return number
 
-    def _thaw(self, local: Local) -> Machine:
-        fresh = self._fresh[local.site]
-        machine: Machine = object.__new__(type(fresh))
-        vars(machine).update({k: v for k, v in vars(fresh).items() if k in self._static})
-        vars(machine).update(pickle.loads(self._frozen[local.machine]))
-        return machine
+    def _thaw(self, local: Local) -> Machines:
+        machines = self.deployment.machines(self.sites[local.site])
+        machines.restore(self.deployment.decode(self._frozen[local.machine]))
+        return machines
 
     def _all_idle(self, state: State) -> bool:
         return all(self._idle[self._local[number].machine] for number in state[: self.count])
@@ -351,7 +377,7 @@ class Explorer:
         sends = {}
         for site, local in zip(self.sites, locals_, strict=True):
             for number, (groups, after) in enumerate(zip(self.orders[local.site], local.after, strict=True), start=1):
-                sends[Envelope(0, 1, groups, site, 1, number, b"").msg_id] = Sent(groups, site, number, after)
+                sends[f"{site}:{number}"] = Sent(groups, site, number, after)
         logs = {site: [m for m, *_ in local.log] for site, local in zip(self.sites, locals_, strict=True)}
         stamps = {site: [(c, s) for _, c, s, _ in local.log] for site, local in zip(self.sites, locals_, strict=True)}
         record = Record(self.deployment.groups.members, sends, logs, stamps)
@@ -401,9 +427,13 @@ class Explorer:
             film.happens(Mark(self.sites[at], time, "back"))
             for other in range(self.count):
                 departed[self.count * (other + 1) + at].clear()
+        elif kind == RECONNECT:
+            one, other = divmod(at - self.count, self.count)
+            departed[at].clear()
+            departed[self.count * (other + 1) + one].clear()
         elif kind != TICK:
             sender, receiver = divmod(at - self.count, self.count)
-            message = self._message[self._content[state[at]][choice]]
+            message, _ = self._message[self._content[state[at]][choice]]
             if effects:
                 film.happens(Mark(self.sites[receiver], time, "crash"))
             departs = departed[at][choice] if kind == DOUBLE else departed[at].pop(choice)
@@ -421,7 +451,9 @@ class Explorer:
         if kind == TICK:
             return f"time passes{f'; {self.sites[at]} ticks' if effects else ''}{broken}"
         sender, receiver = divmod(at - self.count, self.count)
-        message = self._message[self._content[state[at]][choice]]
+        if kind == RECONNECT:
+            return f"the link of {self.sites[sender]} and {self.sites[receiver]} breaks and is mended"
+        message, _ = self._message[self._content[state[at]][choice]]
         verb = {CARRY: "", LOSE: "lost: ", DOUBLE: "doubled: "}[kind]
         return f"{verb}{self.sites[sender]} -> {self.sites[receiver]} {message}{broken}"
 
@@ -433,18 +465,3 @@ class Explorer:
         for site, old, new in zip(self.sites, before, after, strict=False):
             for message, *_ in self._local[new].log[len(self._local[old].log) :]:
                 yield site, message
-
-
-def canonical(value: Any) -> Any:
-    """Turn the state of a machine into a value that is equal exactly when the states are."""
-    match value:
-        case dict():
-            return ("dict", *sorted(((canonical(k), canonical(v)) for k, v in value.items()), key=repr))
-        case list() | tuple() | deque():
-            return tuple(canonical(item) for item in value)
-        case set() | frozenset():
-            return ("set", *sorted((canonical(item) for item in value), key=repr))
-        case None | bool() | int() | float() | str() | bytes() | Message() | Envelope():
-            return value
-    names = getattr(value, "__slots__", None) or vars(value)
-    return (type(value).__name__, *((name, canonical(getattr(value, name))) for name in sorted(names)))

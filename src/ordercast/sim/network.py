@@ -51,6 +51,11 @@ class Network:
             return [self.latency] * copies
         return [self.latency + self.jitter * chance.random() for _ in range(copies)]
 
+    def is_cut(self, one: SiteId, other: SiteId, now: float) -> bool:
+        """Whether nothing passes between two sites now, at least one way."""
+        ends = {one, other}
+        return any({cut.a, cut.b} == ends and cut.begin <= now < cut.end for cut in self.cuts)
+
     @staticmethod
     def _cuts(cut: Cut, sender: SiteId, receiver: SiteId, now: float) -> bool:
         between = (sender, receiver) == (cut.a, cut.b) or (not cut.one_way and (receiver, sender) == (cut.a, cut.b))

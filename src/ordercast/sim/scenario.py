@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ordercast.core.machine import Groups
+from ordercast.core.configuration import Configuration
 from ordercast.errors import InputError
 from ordercast.membership.table import Membership
 from ordercast.names import ClassRule, Level, Planner, SiteId
@@ -12,7 +12,7 @@ from ordercast.planning.classes import are_right, classes
 from ordercast.planning.make import check_plan, make_plan
 from ordercast.planning.plan import Plan
 from ordercast.planning.request import Budget, Request
-from ordercast.protocols.registry import Deployment, class_rule
+from ordercast.protocols.registry import MACHINES, Deployment, class_rule
 from ordercast.sim.film import Film
 from ordercast.sim.network import Network
 from ordercast.sim.workload import WORKLOADS, answer
@@ -72,7 +72,8 @@ class Verdict:
         stamps: dict[SiteId, list[tuple[int, bytes]]] = {}
         for delivery in self.outcome.deliveries:
             logs.setdefault(delivery.site, []).append(delivery.envelope.msg_id)
-            stamps.setdefault(delivery.site, []).append((delivery.envelope.order_class, delivery.stamp))
+            order = self.deployment.groups.order_of(delivery.envelope.groups)
+            stamps.setdefault(delivery.site, []).append((order, delivery.stamp))
         sends = {e.msg_id: Sent(e.groups, e.source, e.number, after) for e, _, after in self.outcome.sent}
         return Record(self.deployment.groups.members, sends, logs, stamps)
 
@@ -80,23 +81,26 @@ class Verdict:
 def deploy(scenario: Scenario) -> Deployment:
     """Choose classes for the level, plan where the protocol needs it, name the sources; refuse what would not hold."""
     membership, protocol, level = scenario.membership, scenario.protocol, scenario.level
+    if protocol not in MACHINES:
+        raise InputError(f"protocol is one of {', '.join(MACHINES)}, not {protocol!r}")
+    kind = MACHINES[protocol]
     rule = scenario.class_rule or class_rule(protocol, level, causal=scenario.causal)
     split = [list(membership.groups)] if rule is None else classes(membership, rule)
-    plan = scenario.plan
-    if protocol == "propagation" and plan is None:
+    plan = scenario.plan if kind.plan else None
+    if kind.plan and plan is None:
         asked = Request(scenario.planner, level, rule, budget=SEARCH, seed=scenario.seed)
         plan = make_plan(membership, asked).plan
-    elif plan is not None and protocol == "propagation":
+    elif plan is not None:
         check_plan(plan, membership.as_dict())
-    if plan is not None and protocol == "propagation":
+    if plan is not None:
         split = plan.classes
     if scenario.groups_alone:
-        if protocol != "sequencer" or not scenario.causal:
+        if not kind.groups_alone or not scenario.causal:
             raise InputError("a class for each group is KIN's hybrid: sequencer, causal")
         split = [[group] for group in membership.groups]
     elif not are_right(membership, split, level):
         raise InputError(f"classes {rule} do not keep the level {level}")
-    groups = Groups.of(membership.as_dict(), split, sources(scenario))
+    groups = Configuration.of(membership.as_dict(), split, sources(scenario), causal=scenario.causal)
     return Deployment(protocol, groups, plan, level, scenario.causal, scenario.receipts)
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations, islice
 
+from ordercast.core.configuration import Configuration
 from ordercast.core.events import Envelope
-from ordercast.core.machine import Groups
 from ordercast.errors import LocalError
 from ordercast.names import GroupId, SiteId
 
@@ -26,23 +26,23 @@ class Order:
     body: bytes = b""
 
 
-Workload = Callable[[random.Random, Groups, int, float, float], Iterator[Order]]
+Workload = Callable[[random.Random, Configuration, int, float, float], Iterator[Order]]
 """Chance, groups, how many, in which time, and which share goes to several groups at once."""
 Reply = Callable[[SiteId, Envelope], tuple[GroupId, ...] | None]
 """What an application sends when it delivers something, if it does."""
 UNIONS_AT_MOST = 50
 
 
-def unions(groups: Groups) -> list[tuple[GroupId, ...]]:
+def unions(groups: Configuration) -> list[tuple[GroupId, ...]]:
     """Return destinations of two and three groups that one message may go to: the declared ones, and some others."""
     found = list(groups.unions)
-    for names in groups.classes:
+    for names in groups.orders:
         pairs = (pair for many in (2, 3) for pair in combinations(sorted(names), many))
         found += islice((pair for pair in pairs if _allowed(groups, pair)), UNIONS_AT_MOST)
     return sorted(set(found))
 
 
-def _allowed(groups: Groups, union: tuple[GroupId, ...]) -> bool:
+def _allowed(groups: Configuration, union: tuple[GroupId, ...]) -> bool:
     try:
         groups.destination(union)
     except LocalError:
@@ -50,21 +50,21 @@ def _allowed(groups: Groups, union: tuple[GroupId, ...]) -> bool:
     return True
 
 
-def uniform(chance: random.Random, groups: Groups, count: int, span: float, several: float) -> Iterator[Order]:
+def uniform(chance: random.Random, groups: Configuration, count: int, span: float, several: float) -> Iterator[Order]:
     """Any source to any group, at any time."""
     pick = _picker(chance, groups, several, [1.0] * len(groups.members))
     for number, time in enumerate(_times(chance, count, span)):
         yield Order(time, chance.choice(groups.sources), pick(), b"%d" % number)
 
 
-def zipf(chance: random.Random, groups: Groups, count: int, span: float, several: float) -> Iterator[Order]:
+def zipf(chance: random.Random, groups: Configuration, count: int, span: float, several: float) -> Iterator[Order]:
     """The k-th group gets 1/k of the traffic of the first."""
     pick = _picker(chance, groups, several, [1.0 / rank for rank in range(1, len(groups.members) + 1)])
     for number, time in enumerate(_times(chance, count, span)):
         yield Order(time, chance.choice(groups.sources), pick(), b"%d" % number)
 
 
-def bursts(chance: random.Random, groups: Groups, count: int, span: float, several: float) -> Iterator[Order]:
+def bursts(chance: random.Random, groups: Configuration, count: int, span: float, several: float) -> Iterator[Order]:
     """A source sends eight at once, then another one does."""
     pick = _picker(chance, groups, several, [1.0] * len(groups.members))
     for time in _times(chance, -(-count // 8), span):
@@ -75,7 +75,7 @@ def bursts(chance: random.Random, groups: Groups, count: int, span: float, sever
 
 
 def _picker(
-    chance: random.Random, groups: Groups, several: float, weights: list[float]
+    chance: random.Random, groups: Configuration, several: float, weights: list[float]
 ) -> Callable[[], tuple[GroupId, ...]]:
     """Return what draws a destination: a group by its weight, or one of the unions that are allowed."""
     names, together = list(groups.members), unions(groups) if several else []
@@ -88,13 +88,13 @@ def _picker(
     return pick
 
 
-def requests(chance: random.Random, groups: Groups, count: int, span: float, several: float) -> Iterator[Order]:
+def requests(chance: random.Random, groups: Configuration, count: int, span: float, several: float) -> Iterator[Order]:
     """Requests; `answer` is the other half. About as many replies come on top."""
     for order in uniform(chance, groups, count, span, several):
         yield Order(order.time, order.source, order.groups, REQUEST + order.body)
 
 
-def answer(groups: Groups) -> Reply:
+def answer(groups: Configuration) -> Reply:
     """Return how requests are answered: by the first member that may send, to the next group it is in."""
     speaker = {g: min(set(sites) & set(groups.sources), default=None) for g, sites in groups.members.items()}
     own: dict[SiteId, list[GroupId]] = {}

@@ -4,19 +4,23 @@ Crashes lose the machine and everything under way to it, between two events or b
 restart builds the machine of the last checkpoint and steps it through the rest of its log. What it delivers then must
 be what it had delivered, and perhaps more: so a host goes on without doubling anything. Ticks go only to sites that
 have something to do, so a run ends by itself when nothing is left: that is quiescence.
+
+Sites are told of their links: a link is down while it is cut or one of its ends is, and up again after that. What two
+sites tell each other when a link comes up (`Resume`) is only good for that link: it is lost when the link is.
 """
 
-import pickle
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 import msgspec
 
 from ordercast.core.effects import Append, Deliver, Effect, Held, Placed, Refuse, Safe, Send
-from ordercast.core.events import Control, Envelope, Event, Message, Multicast, Received, Tick
-from ordercast.core.machine import Machine
+from ordercast.core.events import Control, Envelope, Event, LinkDown, LinkUp, Message, Multicast, Received, Tick
+from ordercast.core.machines import Machines
+from ordercast.core.resume import Resume
 from ordercast.names import GroupId, SiteId
 from ordercast.protocols.registry import Deployment
 from ordercast.sim.film import Film, Flight, Mark
@@ -35,6 +39,22 @@ class Crash:
     pause: bool = False
     between: bool = False
     """Stop in the middle of the next step after that time, between two of its effects."""
+
+
+class Link(NamedTuple):
+    """The link between two sites comes up, or goes down."""
+
+    one: SiteId
+    other: SiteId
+    up: bool
+
+
+class _Resumed(NamedTuple):
+    """What was told when a link came up, and which link that was."""
+
+    event: Received
+    ends: frozenset[SiteId]
+    session: int
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
@@ -65,9 +85,10 @@ class Outcome:
     """Counted messages sent plus received, per site."""
 
 
-MULTICAST, ORDER, ARRIVE, TICK, FAULT = range(5)
+MULTICAST, ORDER, ARRIVE, TICK, FAULT, LINK, RESUME = range(7)
 CHECKPOINTS = 0.02  # share of the steps after which a durable site keeps a checkpoint
 Trace = Callable[[str], None]
+Happening = Event | Crash | Link | _Resumed | None
 
 
 class World:
@@ -89,16 +110,16 @@ class World:
         self.trace, self.keep, self.film = trace, keep, film
         self.watch = Watch(deployment.groups.members, deployment.promises, receipts=deployment.receipts)
         self.watch.all_places = not (self.network.loss or self.network.cuts or self.network.jitter or durable)
-        self.machines: dict[SiteId, Machine] = {site: deployment.machine(site) for site in deployment.sites}
+        self.machines: dict[SiteId, Machines] = {site: deployment.machines(site) for site in deployment.sites}
         self.outcome = Outcome(load=dict.fromkeys(self.machines, 0))
         self.logs: dict[SiteId, list[Event]] | None = {site: [] for site in self.machines} if durable else None
-        self._checkpoints: dict[SiteId, tuple[bytes, int]] = {}  # the machine, and what had been delivered by then
+        self._checkpoints: dict[SiteId, tuple[bytes, int]] = {}  # a snapshot, and what had been delivered by then
         self._handed: dict[SiteId, list[tuple[Envelope, bytes]]] = {site: [] for site in self.machines}
         self._doomed: set[SiteId] = set()
         self.now = 0.0
         self._orders: Iterator[Order] = iter(())
         self._reply: Reply | None = None
-        self._queue: list[tuple[float, int, int, SiteId, Event | Crash | None]] = []
+        self._queue: list[tuple[float, int, int, SiteId, Happening]] = []
         self._order = 0
         self._pending = 0  # queued entries other than ticks
         self._awake: dict[SiteId, None] = {}
@@ -108,6 +129,10 @@ class World:
         self._free: dict[SiteId, float] = {}
         self._network_free = 0.0
         self._delivered_at = dict.fromkeys(self.machines, 0)
+        self._sessions: dict[frozenset[SiteId], int] = {}  # how often a link went up or down
+        for cut in self.network.cuts:
+            self._push(cut.begin, LINK, cut.a, Link(cut.a, cut.b, up=False))
+            self._push(cut.end, LINK, cut.a, Link(cut.a, cut.b, up=True))
 
     def multicast(self, time: float, source: SiteId, groups: tuple[GroupId, ...], body: bytes = b"") -> None:
         """Let the application at a site send."""
@@ -154,15 +179,19 @@ class World:
             self._next_order()
         if kind == FAULT:
             self._fault(site, what)
+        elif kind == LINK:
+            self._link(what)  # type: ignore[arg-type]
+        elif kind == RESUME and self._sessions.get(what.ends, 0) != what.session:  # type: ignore[union-attr]
+            pass  # the link it was about is gone
         elif site in self._down:
-            if self.trace and kind == ARRIVE:
+            if self.trace and kind in (ARRIVE, RESUME):
                 self.trace(f"{self.now:g} {site} is down, lost: {what}")
         elif site in self._paused:
-            self._paused[site].append(what)  # type: ignore[arg-type]
+            self._paused[site].append(what.event if kind == RESUME else what)  # type: ignore[union-attr,arg-type]
         else:
-            self._feed(site, what)  # type: ignore[arg-type]
+            self._feed(site, what.event if kind == RESUME else what)  # type: ignore[union-attr,arg-type]
 
-    def _push(self, time: float, kind: int, site: SiteId, what: Event | Crash | None) -> None:
+    def _push(self, time: float, kind: int, site: SiteId, what: Happening) -> None:
         self._order += 1
         self._pending += kind != TICK
         heappush(self._queue, (time, self._order, kind, site, what))
@@ -187,8 +216,8 @@ class World:
             return
         self._apply(site, effects)
         if self.logs is not None and self.chance.random() < CHECKPOINTS:
-            frozen = pickle.dumps(self.deployment.freeze(self.machines[site]), protocol=5)
-            self._checkpoints[site] = (frozen, len(self._handed[site]))
+            state = self.deployment.encode(self.machines[site].snapshot())
+            self._checkpoints[site] = (state, len(self._handed[site]))
             self.logs[site].clear()
 
     def _note_sent(self, site: SiteId, event: Multicast) -> None:
@@ -198,8 +227,8 @@ class World:
         if self.film is not None:
             self.film.happens(Mark(site, self.now, "multicast", f"{site}:{number} {'+'.join(event.groups)}"))
         if self.keep:
-            order_class, epoch = self.deployment.groups.class_of(event.groups[0]), self.deployment.groups.epoch
-            envelope = Envelope(order_class, epoch, event.groups, site, 1, number, event.body)
+            class_id = self.deployment.groups.destination(event.groups)
+            envelope = Envelope(class_id, event.groups, site, 1, number, event.body)
             self.outcome.sent.append((envelope, self.now, self._delivered_at[site]))
 
     def _apply(self, site: SiteId, effects: list[Effect]) -> None:
@@ -208,7 +237,7 @@ class World:
         for effect in effects:
             kind = type(effect)
             if kind is Send:
-                self._send(site, effect.to, effect.message, on_network)  # type: ignore[union-attr]
+                self._send(site, effect, on_network)  # type: ignore[arg-type]
             elif kind is Deliver:
                 self._deliver(site, effect.envelope, effect.stamp)  # type: ignore[union-attr]
             elif kind is Append:
@@ -227,7 +256,8 @@ class World:
 
     def _deliver(self, site: SiteId, envelope: Envelope, stamp: bytes) -> None:
         self.outcome.delivered += 1
-        self.watch.delivered(site, envelope.source, envelope.number, envelope.order_class, stamp, envelope.body)
+        order = self.deployment.groups.order_of(envelope.groups)
+        self.watch.delivered(site, envelope.source, envelope.number, order, stamp, envelope.body)
         if self.logs is not None:
             self._handed[site].append((envelope, stamp))
         if self.keep:
@@ -240,10 +270,14 @@ class World:
         if self._reply is not None and (groups := self._reply(site, envelope)):
             self._push(self.now, MULTICAST, site, Multicast(groups, b"reply", self.deployment.receipts))
 
-    def _send(self, sender: SiteId, to: SiteId, message: Message, on_network: dict[Message, float]) -> None:
+    def _send(self, sender: SiteId, send: Send, on_network: dict[Message, float]) -> None:
         network, outcome, departs = self.network, self.outcome, self.now
+        to, message = send.to, send.message
         if isinstance(message, Control):
             outcome.control += 1
+            if type(message) is Resume:
+                self._resume(sender, send)
+                return
         else:
             outcome.load[sender] += 1
             outcome.load[to] += 1
@@ -254,22 +288,34 @@ class World:
                 if network.processing:
                     departs = self._free[sender] = max(departs, self._free.get(sender, 0.0)) + network.processing
         if self.film is not None:
-            self._fly(sender, to, message, departs)
+            self._fly(sender, send, departs)
             return
         if network.plain:
             self._order += 1
             self._pending += 1
-            heappush(self._queue, (departs + network.latency, self._order, ARRIVE, to, Received(sender, message)))
+            received = Received(sender, message, send.class_id)
+            heappush(self._queue, (departs + network.latency, self._order, ARRIVE, to, received))
             return
         for delay in network.delays(self.chance, sender, to, self.now):
-            self._push(departs + delay, ARRIVE, to, Received(sender, message))
+            self._push(departs + delay, ARRIVE, to, Received(sender, message, send.class_id))
 
-    def _fly(self, sender: SiteId, to: SiteId, message: Message, departs: float) -> None:
+    def _resume(self, sender: SiteId, send: Send) -> None:
+        """Send what is good for this link only: it goes with a link that is down by the time it arrives."""
+        if self.film is not None:
+            self.film.flies(flight_of(sender, send.to, send.message, self.now, self.now + self.network.latency))
+        ends = frozenset((sender, send.to))
+        session = self._sessions.get(ends, 0)
+        for delay in self.network.delays(self.chance, sender, send.to, self.now):
+            arrived = _Resumed(Received(sender, send.message, send.class_id), ends, session)
+            self._push(self.now + delay, RESUME, send.to, arrived)
+
+    def _fly(self, sender: SiteId, send: Send, departs: float) -> None:
         """Send, and film it."""
         assert self.film is not None
+        to, message = send.to, send.message
         delays = self.network.delays(self.chance, sender, to, self.now)
         for delay in delays:
-            self._push(departs + delay, ARRIVE, to, Received(sender, message))
+            self._push(departs + delay, ARRIVE, to, Received(sender, message, send.class_id))
         for delay in delays or [self.network.latency]:
             lost = not delays or to in self._down
             self.film.flies(flight_of(sender, to, message, departs, departs + delay, lost=lost))
@@ -298,7 +344,7 @@ class World:
         else:
             self._ticking = False
 
-    def _fault(self, site: SiteId, crash: Event | Crash | None) -> None:
+    def _fault(self, site: SiteId, crash: Happening) -> None:
         assert isinstance(crash, Crash)
         if crash.pause and site in self._paused:
             held_up = self._paused.pop(site)
@@ -322,8 +368,23 @@ class World:
             if crash.back is not None:
                 self._push(crash.back, FAULT, site, crash)
 
+    def _link(self, link: Link) -> None:
+        """Tell both ends, as far as they are there, that their link is up or down."""
+        ends = frozenset(link[:2])
+        self._sessions[ends] = self._sessions.get(ends, 0) + 1
+        if link.up and (self._down & ends or self.network.is_cut(link.one, link.other, self.now)):
+            return
+        for site, peer in ((link.one, link.other), (link.other, link.one)):
+            if site in self._paused:
+                self._paused[site].append(LinkUp(peer) if link.up else LinkDown(peer))
+            elif site in self.machines and site not in self._down:
+                self._feed(site, LinkUp(peer) if link.up else LinkDown(peer))
+
     def _stop(self, site: SiteId) -> None:
         self._down.add(site)
+        for other in self.machines:
+            if other != site:
+                self._link(Link(site, other, up=False))
         self.watch.lost_receipts(site)
         if self.trace:
             self.trace(f"{self.now:g} {site} crashes")
@@ -337,9 +398,10 @@ class World:
         """
         assert self.logs is not None
         self._down.discard(site)
-        frozen, before = self._checkpoints.get(site, (None, 0))
-        fresh = self.deployment.machine(site) if frozen is None else self.deployment.thaw(site, pickle.loads(frozen))
-        machine = self.machines[site] = fresh
+        state, before = self._checkpoints.get(site, (None, 0))
+        machine = self.machines[site] = self.deployment.machines(site)
+        if state is not None:
+            machine.restore(self.deployment.decode(state))
         again = self._handed[site][before:]
         for event in self.logs[site]:
             for effect in machine.step(event):
@@ -351,6 +413,8 @@ class World:
                         self.watch.differs(site, effect.envelope.source, effect.envelope.number)
                 elif type(effect) in (Placed, Safe):
                     self._apply(site, [effect])
+                elif type(effect) not in (Append, Send):
+                    raise TypeError(f"a replay asks for what was not asked for before: {effect!r}")
         if again:
             self.watch.differs(site, again[0][0].source, again[0][0].number)
         self._awake[site] = None
@@ -361,6 +425,9 @@ class World:
             self.trace(f"{self.now:g} {site} is back, {len(self.logs[site])} events replayed")
         if self.film is not None:
             self.film.happens(Mark(site, self.now, "back"))
+        for other in self.machines:
+            if other != site:
+                self._link(Link(site, other, up=True))
 
 
 def flight_of(

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from ordercast.core.effects import Send
 from ordercast.core.events import Control, Message
 from ordercast.membership.table import Membership
 from ordercast.names import ClassRule, Level, Planner, SiteId
@@ -163,10 +164,10 @@ class Weighed(World):
 
     weight = 0
 
-    def _send(self, sender: SiteId, to: SiteId, message: Message, on_network: dict[Message, float]) -> None:
-        if not isinstance(message, Control):
-            self.weight += len(msgspec.msgpack.encode(message))
-        super()._send(sender, to, message, on_network)
+    def _send(self, sender: SiteId, send: Send, on_network: dict[Message, float]) -> None:
+        if not isinstance(send.message, Control):
+            self.weight += len(msgspec.msgpack.encode(send.message))
+        super()._send(sender, send, on_network)
 
 
 def protocol_trial(protocol: str, number: int, seed: int) -> tuple[Any, ...]:

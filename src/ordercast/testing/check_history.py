@@ -107,7 +107,7 @@ def check_past(opened: Opener) -> None:
 def check_many_entries(opened: Opener) -> None:
     """A long index is read slice by slice without a gap, before and after a restart."""
     history = opened("c", "p", 1)
-    _deliver(history, 1500)
+    _deliver(history, 1500, together=50)
     assert _read(history, 0) == list(range(1500))
     history.keep(Checkpoint(history.count, 1500, b"state"), 0)
     history.close()
@@ -199,13 +199,15 @@ def check_held_back(opened: Opener) -> None:
     history.close()
 
 
-def _deliver(history: History, count: int) -> None:
-    """Append records one by one, each delivered as one message, its entry coming with the next record."""
+def _deliver(history: History, count: int, together: int = 1) -> None:
+    """Append records, some together, each delivered as one message, its entry coming with the next append."""
     entries: list[Position] = []
-    for _ in range(count):
-        position = history.next_position + len(entries)
-        history.append([b"%d" % position], entries)
-        entries = [Position(position, 1, history.count, b"stamp")]
+    for _ in range(0, count, together):
+        first = history.next_position + len(entries)
+        positions = range(first, first + together)
+        history.append([b"%d" % position for position in positions], entries)
+        before = history.count - together + 1 - first
+        entries = [Position(position, 1, before + position, b"stamp") for position in positions]
     history.append([], entries)
 
 

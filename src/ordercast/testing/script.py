@@ -14,6 +14,7 @@ A file is a list of steps separated by blank lines. `run_file` returns the file 
     drop x->c                                                      the next message of a link is lost
     last x->c                                                      the last message of a link arrives first
     double x->c                                                    the next message of a link arrives, and stays
+    break x->c                                                     a link breaks and is mended: what is on it is lost
     tick                                                           time passes at every site
     held                                                           what waits, and why
 """
@@ -26,18 +27,18 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from ordercast.core.effects import Append, Deliver, Send
-from ordercast.core.events import Event, Message, Multicast, Received, Tick
-from ordercast.core.machine import Machine
+from ordercast.core.effects import Append, Deliver, Placed, Refuse, Safe, Send
+from ordercast.core.events import Event, LinkDown, LinkUp, Message, Multicast, Received, Tick
+from ordercast.core.machines import Machines
 from ordercast.errors import OrdercastError
 from ordercast.membership.table import Membership
-from ordercast.names import ClassRule, Level, Planner
+from ordercast.names import ClassId, ClassRule, Level, Planner
 from ordercast.planning.classes import class_labels, classes
 from ordercast.planning.forest import ClassGraph, Forest
 from ordercast.planning.plan import Edge, Plan
 from ordercast.planning.planners import FIXED
 from ordercast.planning.propagation_graph import literal_greedy
-from ordercast.protocols.registry import ONE_ORDER
+from ordercast.protocols.registry import MACHINES, Causal, Deployment
 from ordercast.sim.scenario import Scenario, deploy
 from ordercast.verify.plans import judge
 
@@ -69,8 +70,8 @@ class Script:
         self.membership = Membership.of({"none": ["nowhere"]})
         self.rule = ClassRule.S1
         self.plan: Plan | None = None
-        self.machines: dict[str, Machine] = {}
-        self.links: dict[tuple[str, str], list[Message]] = defaultdict(list)
+        self.machines: dict[str, Machines] = {}
+        self.links: dict[tuple[str, str], list[tuple[Message, ClassId]]] = defaultdict(list)
         self.now = 0.0
 
     def run(self, line: str) -> Iterator[str]:
@@ -95,6 +96,8 @@ class Script:
                 return self._carry_all() if words == ["all"] else self._carry(words)
             case "drop" | "last" | "double":
                 return self._misbehave(verb, words)
+            case "break":
+                return self._break(words)
             case "tick":
                 return self._tick()
             case "held":
@@ -165,35 +168,49 @@ class Script:
         self._read([word for word in rest if "=" in word])
         causal = "causal" in rest
         alone = "alone" in rest
-        rule = None if protocol in ONE_ORDER else self.rule
+        one_part = causal and protocol in MACHINES and MACHINES[protocol].causal is Causal.ONE_PART
         scenario = Scenario(
-            self.membership, protocol, class_rule=rule, causal=causal, groups_alone=alone, senders=0, plan=self.plan
+            self.membership,
+            protocol,
+            class_rule=None if one_part else self.rule,
+            causal=causal,
+            groups_alone=alone,
+            senders=0,
+            plan=self.plan,
         )
         deployment = deploy(scenario)
         sources = tuple(sorted({*outsiders, *self.membership.sites}))
         deployment = replace(deployment, groups=msgspec.structs.replace(deployment.groups, sources=sources))
-        self.machines = {site: deployment.machine(site) for site in sorted({*deployment.sites, *sources})}
+        self.machines = {site: deployment.machines(site) for site in sorted({*deployment.sites, *sources})}
         self.links.clear()
         yield f"{protocol} at {' '.join(self.machines)}"
-        if protocol == "sequencer":
-            for number, groups in enumerate(deployment.groups.classes):
-                yield f"{deployment.sequencers[number]} sequences {' '.join(groups)}"
+        yield from self._sequencers(deployment)
+
+    def _sequencers(self, deployment: Deployment) -> Iterator[str]:
+        if deployment.kind.sequencers:
+            for class_id, parts in deployment.groups.classes.items():
+                for site, groups in zip(deployment.sequencers(class_id), parts, strict=True):
+                    yield f"{site} sequences {' '.join(groups)}"
 
     def _feed(self, site: str, event: Event) -> Iterator[str]:
         for effect in self.machines[site].step(event):
             match effect:
-                case Send(to, message):
-                    self.links[site, to].append(message)
+                case Send(to, message, class_id):
+                    self.links[site, to].append((message, class_id))
                     yield f"{site} -> {to}  {message}"
                 case Deliver(envelope, _):
                     yield f"{site} delivers {envelope.msg_id}"
-                case Append():
+                case Refuse(peer, reason):
+                    yield f"{site} refuses {peer}: {reason}"
+                case Append() | Placed() | Safe():
                     pass
+                case _:
+                    raise TypeError(f"no such effect: {effect!r}")
 
     def _carry(self, links: list[str]) -> Iterator[str]:
         for link in links:
             sender, receiver = link.split("->")
-            yield from self._feed(receiver, Received(sender, self.links[sender, receiver].pop(0)))
+            yield from self._feed(receiver, Received(sender, *self.links[sender, receiver].pop(0)))
 
     def _carry_all(self) -> Iterator[str]:
         while busy := sorted(link for link, messages in self.links.items() if messages):
@@ -204,11 +221,21 @@ class Script:
             sender, receiver = link.split("->")
             messages = self.links[sender, receiver]
             if verb == "drop":
-                yield f"lost: {sender} -> {receiver}  {messages.pop(0)}"
+                yield f"lost: {sender} -> {receiver}  {messages.pop(0)[0]}"
             elif verb == "last":
-                yield from self._feed(receiver, Received(sender, messages.pop()))
+                yield from self._feed(receiver, Received(sender, *messages.pop()))
             else:
-                yield from self._feed(receiver, Received(sender, messages[0]))
+                yield from self._feed(receiver, Received(sender, *messages[0]))
+
+    def _break(self, links: list[str]) -> Iterator[str]:
+        for link in links:
+            ends = tuple(link.split("->"))
+            for one, other in (ends, ends[::-1]):
+                yield from (f"lost: {one} -> {other}  {message}" for message, _ in self.links[one, other])
+                self.links[one, other].clear()
+            for one, other in (ends, ends[::-1]):
+                yield from self._feed(one, LinkDown(other))
+                yield from self._feed(one, LinkUp(other))
 
     def _held(self) -> Iterator[str]:
         held = [f"{site}: {waiting}" for site, machine in self.machines.items() for waiting in machine.held()]

@@ -39,7 +39,10 @@ def _shown(record: Record, steps: Sequence[Step]) -> list[findings.Delivery]:
 
 
 def _late(record: Record, past: Mapping[MsgId, Past], log: Sequence[MsgId]) -> list[tuple[MsgId, MsgId]]:
-    """Return the messages of a log that something of their past comes after; in the order of the log."""
+    """Return (message, cause) for every message of a log that comes before one of its causes, in the order of the log.
+
+    The log is read backwards, with the lowest number of each source that comes later.
+    """
     found = []
     lowest: dict[SiteId, tuple[int, MsgId]] = {}  # of what is delivered later, by source
     for message in reversed(log):
@@ -56,7 +59,10 @@ def _late(record: Record, past: Mapping[MsgId, Past], log: Sequence[MsgId]) -> l
 
 
 class _Pasts:
-    """The past of every message, found source by source; what is left over causes itself."""
+    """The causal past of every message. Each source is read up to its next send as soon as what it had seen is known.
+
+    A message whose past is never known is in a circle of causes, or behind one: then `stuck` is true.
+    """
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -84,7 +90,7 @@ class _Pasts:
         known[source] = max(known.get(source, number), number)
 
     def _read_up_to(self, site: SiteId, message: MsgId) -> MsgId | None:
-        """Let a source learn what it had delivered before it sent; returns what has no known past yet."""
+        """Add to a source's past what it had delivered before a send; returns a message whose past is not known."""
         log = self.record.logs.get(site, ())
         while self.read[site] < min(self.record.sends[message].after, len(log)):
             seen = log[self.read[site]]
@@ -98,7 +104,7 @@ class _Pasts:
         return None
 
     def circle(self) -> list[Step]:
-        """Follow what each source waits for until a source comes again."""
+        """Return the steps of a circle of causes: follow what each source waits for until a source comes up again."""
         site = next(site for site, own in self.sent_by.items() if self.next[site] < len(own))
         waits: list[tuple[SiteId, MsgId, MsgId]] = []  # this source waits with this message for the past of that one
         while site not in [at for at, _, _ in waits]:

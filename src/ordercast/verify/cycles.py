@@ -95,9 +95,9 @@ class CycleSearch:
         return self.merge_point(*step)
 
     def _has_cyclefree_signs(self, before: dict[Event, set[Event]], shared: list[Shared]) -> bool:
-        """Decide whether every two messages can be ordered wherever they meet, without time running in a circle.
+        """Decide whether the messages can be ordered wherever two meet, without an event before itself.
 
-        Depth first over the meetings, on a stack of its own; every choice counts as a step of the search.
+        Backtracking over the meetings, depth first, on a stack of its own; every choice counts as a step of the search.
         """
         stack = [(before, 0)]
         while stack:
@@ -122,7 +122,7 @@ class CycleSearch:
         return False
 
     def _shared(self, groups: list[GroupId]) -> list[Shared]:
-        """List, for every two messages, the sites that see them in one order because they share the edges between."""
+        """List, for every two messages, the sets of sites that see them in one order: those with one merge point."""
         shared = []
         for i, one in enumerate(groups):
             for j in range(i + 1, len(groups)):
@@ -135,7 +135,7 @@ class CycleSearch:
 
 
 def _entangled(before: dict[Event, set[Event]], shared: list[Shared], bound: set[Event]) -> list[Shared]:
-    """Leave out meetings that cannot matter: where nothing that follows one of the messages is bound to anything."""
+    """Drop the meetings that cannot matter: no event that must come first depends on both of their messages."""
     matters, todo = set(bound), list(bound)
     while todo:
         new = before[todo.pop()] - matters
@@ -149,7 +149,7 @@ def _entangled(before: dict[Event, set[Event]], shared: list[Shared], bound: set
 
 
 def _closure(before: dict[Event, set[Event]]) -> dict[Event, set[Event]] | None:
-    """Return everything that happens before each event, or None when something happens before itself."""
+    """Return the transitive closure: all events before each event; None when an event is before itself."""
     reach: dict[Event, set[Event]] = {}
     open_events: set[Event] = set()
     for start in before:

@@ -61,7 +61,10 @@ def _sent_bodies(record: Record, message: MsgId) -> set[object]:
 
 
 def completeness(record: Record) -> Findings:
-    """Every destination delivers everything; while a run goes on, nothing that something later has overtaken lacks."""
+    """Every destination delivers everything.
+
+    While a run goes on a message is missing only where a later one of its source and group was delivered.
+    """
     for site in record.sites:
         delivered = record.firsts[site]
         reached = None if record.newest is None else record.reached(site)

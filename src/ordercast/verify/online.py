@@ -51,7 +51,7 @@ class _Site:
 
 
 class Watch:
-    """Told of every send and every delivery, in the order they happen."""
+    """Judges a run while it goes on. Call `sent`, `delivered` and the others in the order in which things happen."""
 
     def __init__(
         self, members: Mapping[GroupId, Sequence[SiteId]], promises: frozenset[str], *, receipts: bool = False
@@ -70,7 +70,7 @@ class Watch:
         self._not_safe: dict[Key, None] = {}
 
     def sent(self, source: SiteId, number: int, groups: tuple[GroupId, ...], body: bytes = b"") -> None:
-        """A source sends; its numbers grow."""
+        """Note that a source sends a message; its numbers must grow by one."""
         destinations = self._destinations.get(groups)
         if destinations is None:
             destinations = frozenset(site for group in groups for site in self.members[group])
@@ -89,7 +89,7 @@ class Watch:
             self._not_safe[source, number] = None
 
     def placed(self, source: SiteId, number: int, stamp: bytes) -> None:
-        """A source hears of the place of its message."""
+        """Note that a source hears the place of its message, which must be the stamp that is delivered."""
         key = (source, number)
         known = self._not_placed.pop(key, None)
         message = self._open.get(key)
@@ -101,7 +101,7 @@ class Watch:
             self._break(Finding("receipts", f"{source} hears another place of {_name(key)} than is delivered"))
 
     def safe(self, source: SiteId, number: int) -> None:
-        """A source hears that its message is at every destination."""
+        """Note that a source hears that its message is safe: every destination must have delivered it."""
         self._not_safe.pop((source, number), None)
         missing = self.missing(source, number)
         if missing or number > self._last.get(source, 0):
@@ -110,19 +110,19 @@ class Watch:
             self._break(Finding("receipts", says))
 
     def lost_receipts(self, source: SiteId) -> None:
-        """A source has crashed: nobody waits there any more to hear of a place."""
+        """Note that a source has crashed: it need not hear the places of its messages any more."""
         for key in [key for key in self._not_placed if key[0] == source]:
             del self._not_placed[key]
 
     def differs(self, site: SiteId, source: SiteId, number: int) -> None:
-        """A restarted site delivers something else than before."""
+        """Note that a restarted site delivers something else than before it stopped."""
         says = f"{site} delivers {source}:{number} again after a restart, or in another place"
         self._break(Finding("duplicate", says))
 
     def delivered(
         self, site: SiteId, source: SiteId, number: int, class_id: Hashable, stamp: bytes, body: bytes = b""
     ) -> None:
-        """A site delivers."""
+        """Note that a site delivers a message, and judge everything that this delivery alone can break."""
         key = (source, number)
         message = self._open.get(key)
         if message is None or site not in message.missing:
@@ -138,15 +138,6 @@ class Watch:
                 before = _row(site, (source, at.fifo[stream]), message)
                 self._break(findings.not_as_sent(before, _row(site, key, message), *stream))
             at.fifo[stream] = number
-        self._stamp(site, at, key, message, class_id, stamp)
-        if self.causal:
-            self._hear(site, at, key, message)
-        at.log.append(key)
-        if len(at.log) == 1:
-            self._stands_first(message, key)
-
-    def _stamp(self, site: SiteId, at: _Site, key: Key, message: _Open, class_id: Hashable, stamp: bytes) -> None:
-        """A message has one stamp, and it is larger than the last one of its class here."""
         if message.stamp is None:
             message.stamp, message.stamped_at = stamp, site
             if key in self._not_placed:
@@ -157,6 +148,11 @@ class Watch:
         if last is not None and last[0] >= stamp:
             self._break(findings.not_larger(_row(site, last[1], message), _row(site, key, message)))
         at.stamps[class_id] = (stamp, key)
+        if self.causal:
+            self._hear(site, at, key, message)
+        at.log.append(key)
+        if len(at.log) == 1:
+            self._stands_first(message, key)
 
     def _stray(self, site: SiteId, key: Key, message: _Open | None) -> None:
         """Say what is wrong with a delivery that nobody waits for here."""
@@ -203,12 +199,12 @@ class Watch:
                     ready.append((self._open[log[0]], log[0]))
 
     def missing(self, source: SiteId, number: int) -> set[SiteId]:
-        """Where a message is still to be delivered."""
+        """Return the destinations that have not delivered a message."""
         message = self._open.get((source, number))
         return message.missing if message is not None else set()
 
     def remains(self) -> Record:
-        """What was not retired, as a record for the judges of `verify.deliveries`."""
+        """Return what is not retired, as a record for the judges of `verify.deliveries`."""
         sends = {_name(key): Sent(m.groups, key[0], key[1]) for key, m in self._open.items()}
         logs = {site: [_name(key) for key in at.log] for site, at in self._sites.items()}
         return Record(self.members, sends, logs)

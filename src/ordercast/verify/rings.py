@@ -9,13 +9,13 @@ from ordercast.names import SiteId
 
 Key = TypeVar("Key", bound=Hashable)
 LOOKS_AT_MOST = 3_000_000
-AGAIN_AFTER = 16  # searches; then what no cycle goes through any more is taken away
+AGAIN_AFTER = 16  # searches; then messages that are on no cycle any more are removed
 
 
 def tangled(logs: Mapping[SiteId, Sequence[Key]]) -> set[Key]:
-    """Return the messages left when those that come after nothing are taken away, again and again.
+    """Run Kahn's algorithm on the union of all logs: return the messages that it cannot put into one serial order.
 
-    Empty when one serial order exists; otherwise what is on or behind a cycle.
+    These are the messages on a cycle and those behind one. Empty when a serial order exists.
     """
     after: dict[Key, list[Key]] = {}
     earlier: dict[Key, int] = {}
@@ -39,10 +39,11 @@ def tangled(logs: Mapping[SiteId, Sequence[Key]]) -> set[Key]:
 def shortest_ring(
     logs: Mapping[SiteId, Sequence[Key]], looks_at_most: int = LOOKS_AT_MOST
 ) -> tuple[list[tuple[Key, SiteId, Key]], bool]:
-    """Return the fewest steps "this, at this site, before that" that lead back to where they begin.
+    """Return a shortest cycle, as steps (message, site, later message), and whether it is surely a shortest one.
 
-    Also returns whether it is surely the shortest: a search from every message of a very large tangle would not end.
-    A message that was searched from is taken away: what is still to be found does not go through it.
+    A breadth-first search from a message finds the shortest cycle through it. The message is then removed, because the
+    cycles still to be found do not need it. The search gives up after `looks_at_most` looks at a log, once it has found
+    some cycle.
     """
     search = _Search(logs)
     best: list[tuple[Key, SiteId, Key]] = []
@@ -59,7 +60,7 @@ def shortest_ring(
 
 
 class _Search(Generic[Key]):
-    """Searches from one message at a time."""
+    """The breadth-first searches, one message at a time, over logs that shrink as messages are removed."""
 
     def __init__(self, logs: Mapping[SiteId, Sequence[Key]]) -> None:
         self.logs: dict[SiteId, list[Key]] = {site: list(log) for site, log in sorted(logs.items())}
@@ -67,7 +68,7 @@ class _Search(Generic[Key]):
         self.looks = 0
 
     def untangle(self) -> bool:
-        """Keep only what lies on cycles or between them; False when nothing is left."""
+        """Remove what is on no cycle and between no two cycles; return whether something is left."""
         kept = {site: [m for m in log if m not in self.gone] for site, log in self.logs.items()}
         behind = tangled(kept)
         kept = {site: [m for m in log if m in behind] for site, log in kept.items()}
@@ -85,7 +86,7 @@ class _Search(Generic[Key]):
         return sorted(self.places)[:many]  # type: ignore[type-var]  # ids or numbers: they have an order
 
     def through(self, start: Key, shorter_than: int) -> list[tuple[Key, SiteId, Key]]:
-        """Return the shortest cycle through a message if it is shorter than another, and take the message away."""
+        """Return the shortest cycle through a message, if it has less than so many steps (0: any), and remove it."""
         unseen_from = {site: len(log) for site, log in self.logs.items()}  # all from this place on was reached
         came: dict[Key, tuple[Key, SiteId]] = {}
         steps = {start: 0}

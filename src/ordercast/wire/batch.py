@@ -24,8 +24,8 @@ def packed_bytes(bodies: list[bytes]) -> int:
     return HEAD.size + LENGTH_BYTES * (len(bodies) + 1) + sum(map(len, bodies))
 
 
-def check(bodies: list[bytes], at_most: int) -> None:
-    """Raise LocalError unless these messages make one envelope: at least one, not too many, not too large together.
+def check(bodies: list[bytes], at_most: int) -> int:
+    """Return the bytes of these messages; raises LocalError when they are none, too many or too large for an envelope.
 
     What is counted is what they become. Twelve million empty messages are no bytes, and too long a frame for anybody.
     """
@@ -36,6 +36,7 @@ def check(bodies: list[bytes], at_most: int) -> None:
     size = sum(map(len, bodies))
     if size > at_most:
         raise LocalError(f"{len(bodies)} messages of {size} bytes at once; at most {at_most} are allowed")
+    return size
 
 
 def pack(first: int, bodies: list[bytes]) -> bytes:

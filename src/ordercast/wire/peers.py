@@ -26,7 +26,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     records: int = 0
     """How many records the site's history holds, 0 when it keeps none: who comes back with fewer has lost some."""
     boot: int = 0
-    """When the site's process began: two greetings of one process may overtake each other."""
+    """When its process began, in milliseconds: a link to an earlier process is dead, even if nobody has noticed."""
 
 
 class Refuse(msgspec.Struct, frozen=True, array_like=True):

@@ -2,7 +2,7 @@
 
 from ordercast.errors import PeerError
 from ordercast.names import SiteId
-from ordercast.protocols.swap.multicast import NOTHING, MsgKey, Swap, Swapped
+from ordercast.protocols.swap.multicast import NOTHING, ArrowState, MsgKey, Swap, Swapped, wrong_object
 
 
 class Arrow:
@@ -38,10 +38,20 @@ class Arrow:
 
     @property
     def restless(self) -> bool:
-        """Never."""
+        """An arrow does nothing at ticks."""
         return False
 
     @property
     def waiting(self) -> list[Swap]:
-        """Nothing."""
+        """An arrow holds nothing back."""
         return []
+
+    def snapshot(self) -> ArrowState:
+        """Return the state."""
+        return ArrowState(self.link, self.value)
+
+    def restore(self, state: object) -> None:
+        """Take over a state."""
+        if not isinstance(state, ArrowState):
+            raise wrong_object(state)
+        self.link, self.value = state.link, state.value

@@ -9,7 +9,7 @@ never waits, and a crowd climbs as one.
 from itertools import pairwise
 
 from ordercast.names import SiteId
-from ordercast.protocols.swap.multicast import NOTHING, MsgKey, Swap, Swapped
+from ordercast.protocols.swap.multicast import NOTHING, CombiningState, MsgKey, Swap, Swapped, wrong_object
 
 
 class Combining:
@@ -51,3 +51,13 @@ class Combining:
     def waiting(self) -> list[Swap]:
         """What was gathered since the last tick."""
         return self.gathered
+
+    def snapshot(self) -> CombiningState:
+        """Return the state."""
+        return CombiningState(self.value, self.gathered, self.busy)
+
+    def restore(self, state: object) -> None:
+        """Take over a state."""
+        if not isinstance(state, CombiningState):
+            raise wrong_object(state)
+        self.value, self.gathered, self.busy = state.value, state.gathered, state.busy

@@ -9,21 +9,22 @@ trip: requests combine on the way up, a site is locked until the answer is back,
 """
 
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from ordercast.core.edges import Edges
+from ordercast.core import stamps
+from ordercast.core.configuration import NUMBER_AT_MOST, OrderClass
+from ordercast.core.edges import Edges, EdgesState
 from ordercast.core.effects import Deliver, Effect, Held
 from ordercast.core.events import Envelope, Event, Message, Multicast
-from ordercast.core.machine import NUMBER_AT_MOST, Groups
-from ordercast.errors import PeerError
+from ordercast.core.source import Source
+from ordercast.errors import HistoryError, PeerError
 from ordercast.names import SiteId
-from ordercast.planning.routes import SpanningTrees
+from ordercast.planning.routes import SpanningTree
 
 
-class Ask(Message, frozen=True, gc=False):
+class Ask(Message, frozen=True, gc=False, tag=50):
     """A source outside the class asks to have its message counted."""
 
     envelope: Envelope
@@ -32,10 +33,9 @@ class Ask(Message, frozen=True, gc=False):
         return f"Ask {self.envelope}"
 
 
-class Count(Message, frozen=True, gc=False):
+class Count(Message, frozen=True, gc=False, tag=51):
     """On its way to the counter: one message and where it came from, or so many that stayed behind."""
 
-    order_class: int
     amount: int
     origin: SiteId
     envelope: Envelope | None = None
@@ -44,17 +44,16 @@ class Count(Message, frozen=True, gc=False):
         return f"Count {self.envelope or self.amount}"
 
 
-class Grant(Message, frozen=True, gc=False):
+class Grant(Message, frozen=True, gc=False, tag=52):
     """So many have been counted."""
 
-    order_class: int
     counted: int
 
     def __str__(self) -> str:
         return f"Grant {self.counted}"
 
 
-class Numbered(Message, frozen=True, gc=False):
+class Numbered(Message, frozen=True, gc=False, tag=53):
     """A message with its number; at a site that is no member, without the body."""
 
     number: int
@@ -72,6 +71,25 @@ class Counted(msgspec.Struct, frozen=True, gc=False):
 
 
 NOTHING = Counted()
+
+
+class ArrowCounterState(msgspec.Struct, array_like=True, tag="arrow"):
+    """The state of an arrow with a sequence number."""
+
+    link: SiteId
+    number: int | None
+    queue: list[Count]
+
+
+class CombiningCounterState(msgspec.Struct, array_like=True, tag="combining"):
+    """The state of a counting tree's node."""
+
+    counted: int
+    gathered: list[tuple[SiteId, Count]]
+    climbing: list[tuple[SiteId, Count]]
+
+
+CounterState = ArrowCounterState | CombiningCounterState
 
 
 class Counter(Protocol):
@@ -94,12 +112,25 @@ class Counter(Protocol):
         """What waits for a number here."""
         ...
 
+    @property
+    def next_amount(self) -> int:
+        """How many messages the next grant numbers."""
+        ...
+
+    def snapshot(self) -> CounterState:
+        """Return the state."""
+        ...
+
+    def restore(self, state: Any) -> None:
+        """Take over a state of the same kind."""
+        ...
+
 
 class ArrowCounter:
     """The arrow with a mobile sequence number (HTW00 §4)."""
 
-    def __init__(self, me: SiteId, parent: SiteId | None, order_class: int) -> None:
-        self.me, self.order_class = me, order_class
+    def __init__(self, me: SiteId, parent: SiteId | None) -> None:
+        self.me = me
         self.link = me if parent is None else parent
         self.number: int | None = 0 if parent is None else None  # of the last message queued here, once it is known
         self.queue: deque[Count] = deque()  # reached this sink, and the number is not here
@@ -134,7 +165,7 @@ class ArrowCounter:
             self.number += 1
             numbered.append((self.number, count.envelope))
             if count.origin != self.me:
-                sends.append((count.origin, Grant(self.order_class, self.number)))
+                sends.append((count.origin, Grant(self.number)))
                 self.number = None
         return Counted(tuple(sends), tuple(numbered))
 
@@ -143,12 +174,27 @@ class ArrowCounter:
         """What reached this sink before the number did."""
         return list(self.queue)
 
+    @property
+    def next_amount(self) -> int:
+        """How many messages the next grant numbers: all that wait, because one of another site is the last."""
+        return len(self.queue)
+
+    def snapshot(self) -> ArrowCounterState:
+        """Return the state."""
+        return ArrowCounterState(self.link, self.number, list(self.queue))
+
+    def restore(self, state: object) -> None:
+        """Take over a state."""
+        if not isinstance(state, ArrowCounterState):
+            raise _wrong_counter(state)
+        self.link, self.number, self.queue = state.link, state.number, deque(state.queue)
+
 
 class CombiningCounter:
     """The combining tree with a round trip (HTW00 §5); the root counts."""
 
-    def __init__(self, me: SiteId, parent: SiteId | None, order_class: int) -> None:
-        self.me, self.parent, self.order_class = me, parent, order_class
+    def __init__(self, me: SiteId, parent: SiteId | None) -> None:
+        self.me, self.parent = me, parent
         self.counted = 0  # at the root
         self.gathered: list[tuple[SiteId, Count]] = []
         self.climbing: list[tuple[SiteId, Count]] = []  # this site is locked until they are granted
@@ -172,14 +218,14 @@ class CombiningCounter:
             return NOTHING
         self.climbing, self.gathered = self.gathered, []
         amount = sum(count.amount for _, count in self.climbing)
-        return Counted(sends=((self.parent, Count(self.order_class, amount, self.me)),))
+        return Counted(sends=((self.parent, Count(amount, self.me)),))
 
     def grant(self, counted: int) -> Counted:
         """Split the answer in the order in which the requests came, and unlock."""
         numbered, sends = [], []
         for came_from, count in self.climbing:
             if came_from != self.me:
-                sends.append((came_from, Grant(self.order_class, counted)))
+                sends.append((came_from, Grant(counted)))
             elif count.envelope is not None:
                 numbered.append((counted + 1, count.envelope))
             counted += count.amount
@@ -191,126 +237,156 @@ class CombiningCounter:
         """What climbs, and what waits for it."""
         return [count for _, count in self.climbing + self.gathered]
 
+    @property
+    def next_amount(self) -> int:
+        """How many messages the next grant numbers."""
+        return sum(count.amount for _, count in self.climbing)
 
-class _Line:
-    """The hold-back of one class: the next number, and what came before its turn."""
+    def snapshot(self) -> CombiningCounterState:
+        """Return the state."""
+        return CombiningCounterState(self.counted, self.gathered, self.climbing)
 
-    __slots__ = ("early", "next")
+    def restore(self, state: object) -> None:
+        """Take over a state."""
+        if not isinstance(state, CombiningCounterState):
+            raise _wrong_counter(state)
+        self.counted, self.gathered, self.climbing = state.counted, state.gathered, state.climbing
 
-    def __init__(self) -> None:
-        self.next = 1
-        self.early: dict[int, tuple[Envelope, float]] = {}
+
+def _wrong_counter(state: object) -> HistoryError:
+    return HistoryError(f"a snapshot of another counter: {type(state).__name__}")
+
+
+class CountingState(msgspec.Struct, array_like=True, tag="counting"):
+    """The whole state of a machine."""
+
+    edges: EdgesState[Ask | Count | Grant | Numbered]
+    counter: CounterState | None
+    next: int
+    early: dict[int, tuple[Envelope, float]]
+
+    def durable(self) -> object:
+        """Return what a replay rebuilds: all but what the edges call volatile, and times."""
+        early = {number: envelope for number, (envelope, _) in self.early.items()}
+        return self.edges.durable(), self.counter, self.next, early
 
 
 class CountingMulticast:
     """One site's part: count, multicast with the number, deliver by number."""
 
-    def __init__(
-        self,
-        me: SiteId,
-        groups: Groups,
-        trees: SpanningTrees,
-        make: Callable[[SiteId, SiteId | None, int], Counter],
-        *,
-        incarnation: int = 1,
-    ) -> None:
-        self.me, self.groups, self.trees, self.incarnation = me, groups, trees, incarnation
-        self.edges = Edges()
-        self.sent = 0
-        classes = [c for c in range(len(groups.classes)) if me in trees.sites(c)]
-        self.counters = {c: make(me, trees.parent(c, me), c) for c in classes}
-        self.lines = {c: _Line() for c in classes}
+    def __init__(self, order_class: OrderClass, source: Source, tree: SpanningTree, counter: Counter | None) -> None:
+        self.me, self.groups, self.source, self.tree, self.counter = source.me, order_class, source, tree, counter
+        self.edges = Edges(self.me, order_class.id, streams=2)
+        self.epoch = stamps.first_of(order_class.id)
+        self.next = 1  # the number that is delivered next, here or elsewhere
+        self.early: dict[int, tuple[Envelope, float]] = {}
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
         return self.edges.step(event, self._originate, self._check, self._take)
 
     def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
-        envelope = self.groups.envelope(multicast.groups, self.me, self.incarnation, self.sent + 1, multicast.body)
-        self.sent += 1
-        order_class = envelope.order_class
-        if order_class in self.counters:
-            self._count(self.me, Count(order_class, 1, self.me, envelope), effects)
+        self.groups.origin(self.me, multicast.groups)
+        envelope = self.source.envelope(self.groups.id, multicast.groups, multicast.body)
+        if self.counter is not None:
+            self._done(self.counter.count(self.me, Count(1, self.me, envelope)), effects)
         else:
-            effects.append(self.edges.send(self.trees.root(order_class), 0, Ask(envelope)))
+            effects.append(self.edges.send(self.tree.root, 0, Ask(envelope)))
 
     def _check(self, sender: SiteId, message: Message) -> None:
         """Refuse what no honest peer sends, before anything changes (errata 62)."""
         right = False
         match message:
-            case Ask(envelope) | Numbered(_, envelope):
+            case Ask(envelope):
                 self.groups.check(sender, envelope)
-                sites = self.trees.sites(envelope.order_class)
-                if isinstance(message, Ask):
-                    right = envelope.source == sender not in sites and self.trees.root(envelope.order_class) == self.me
-                else:
-                    right = sender in sites and self.me in sites and 0 < message.number <= NUMBER_AT_MOST
-            case Count(order_class, amount, origin, counted) if order_class in self.counters:
+                right = envelope.source == sender and sender not in self.tree and self.tree.root == self.me
+            case Numbered(number, envelope):
+                self.groups.check(sender, envelope)
+                right = sender in self.tree and self.me in self.tree and 0 < number <= NUMBER_AT_MOST
+            case Count(amount, origin, counted):
                 if counted is not None:
                     self.groups.check(sender, counted)
-                    right = counted.order_class == order_class
-                right = right or counted is None
-                right = right and self.trees.are_neighbours(order_class, sender, self.me)
-                right = right and origin in self.trees.sites(order_class) and 0 < amount <= NUMBER_AT_MOST
-            case Grant(order_class, counted_so_far) if order_class in self.counters:
-                right = sender in self.trees.sites(order_class) and 0 <= counted_so_far <= NUMBER_AT_MOST
+                right = self.tree.are_neighbours(sender, self.me)
+                right = right and origin in self.tree and 0 < amount <= NUMBER_AT_MOST
+            case Grant(counted_so_far):
+                right = sender in self.tree and self.me in self.tree and 0 <= counted_so_far <= NUMBER_AT_MOST
         if not right:
             raise PeerError(f"{sender} sent {self.me} what is not for counting, or not its to send: {message}")
 
     def _take(self, sender: SiteId, message: Message, effects: list[Effect]) -> None:
         match message:
-            case Count(order_class) | Grant(order_class):
-                counter = self.counters[order_class]
-                late = isinstance(message, Grant) and message.counted < self.lines[order_class].next - 1
-                if late or not counter.may_come(sender, message):
-                    raise PeerError(f"{sender} sent {self.me} what is not expected now: {message}")
-                if isinstance(message, Count):
-                    self._count(sender, message, effects)
-                else:
-                    self._done(order_class, counter.grant(message.counted), effects)
+            case Count():
+                self._done(self._expecting(sender, message).count(sender, message), effects)
+            case Grant(counted):
+                counter = self._expecting(sender, message)
+                upto = counted + counter.next_amount
+                if counted < self.next - 1 or any(counted < number <= upto for number in self.early):
+                    raise PeerError(f"{sender} grants numbers after {counted}, and some of them are given: {message}")
+                self._done(counter.grant(counted), effects)
             case Ask(envelope):
-                self._count(self.me, Count(envelope.order_class, 1, self.me, envelope), effects)
+                assert self.counter is not None
+                self._done(self.counter.count(self.me, Count(1, self.me, envelope)), effects)
             case Numbered(number, envelope):
                 self._deliver(number, envelope, effects)
 
-    def _count(self, came_from: SiteId, count: Count, effects: list[Effect]) -> None:
-        self._done(count.order_class, self.counters[count.order_class].count(came_from, count), effects)
+    def _expecting(self, sender: SiteId, message: Count | Grant) -> Counter:
+        assert self.counter is not None
+        if not self.counter.may_come(sender, message):
+            raise PeerError(f"{sender} sent {self.me} what is not expected now: {message}")
+        return self.counter
 
-    def _done(self, order_class: int, counted: Counted, effects: list[Effect]) -> None:
+    def _done(self, counted: Counted, effects: list[Effect]) -> None:
         effects += [self.edges.send(to, 0, message) for to, message in counted.sends]
         for number, envelope in counted.numbered:
             members = self.groups.union(envelope.groups)
             full = Numbered(number, envelope)
             stub = Numbered(number, msgspec.structs.replace(envelope, body=b""))
-            for site in self.trees.sites(order_class):
+            for site in self.tree.sites:
                 if site != self.me:
                     effects.append(self.edges.send(site, 1, full if site in members else stub))
             self._deliver(number, envelope, effects)
 
     def _deliver(self, number: int, envelope: Envelope, effects: list[Effect]) -> None:
-        line = self.lines[envelope.order_class]
-        if number < line.next or number in line.early:
+        if number < self.next or number in self.early:
             raise PeerError(f"two messages with number {number}: {envelope}")
-        line.early[number] = (envelope, self.edges.now)
-        while line.next in line.early:
-            ready, _ = line.early.pop(line.next)
+        self.early[number] = (envelope, self.edges.now)
+        while self.next in self.early:
+            ready, _ = self.early.pop(self.next)
             if self.me in self.groups.union(ready.groups):
-                stamp = self.groups.epoch.to_bytes(8, "big") + line.next.to_bytes(8, "big")
-                effects.append(Deliver(ready, stamp))
-            line.next += 1
+                effects.append(Deliver(ready, stamps.at(self.epoch, self.next)))
+            self.next += 1
 
     def held(self) -> list[Held]:
         """Everything that waits here."""
         early = [
-            Held(str(envelope), f"number {line.next} is missing", since)
-            for line in self.lines.values()
-            for envelope, since in line.early.values()
+            Held(str(envelope), f"number {self.next} is missing", since) for envelope, since in self.early.values()
         ]
-        waits = [Held(str(c), "its number is not here", 0.0) for o in self.counters.values() for c in o.waiting]
+        counting = self.counter.waiting if self.counter is not None else []
+        waits = [Held(str(count), "its number is not here", self.edges.now) for count in counting]
         return self.edges.held() + early + waits
 
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is unacknowledged."""
-        waits = any(counter.waiting for counter in self.counters.values())
-        return self.edges.idle and not waits and not any(line.early for line in self.lines.values())
+        waits = self.counter is not None and self.counter.waiting
+        return not self.early and not waits and self.edges.idle
+
+    @property
+    def under_way(self) -> int:
+        """What the slowest peer has not acknowledged, or what is held here, whichever is more."""
+        counting = len(self.counter.waiting) if self.counter is not None else 0
+        return max(self.edges.under_way, len(self.early), counting)
+
+    def snapshot(self) -> CountingState:
+        """Return the whole state."""
+        counter = self.counter.snapshot() if self.counter is not None else None
+        return CountingState(self.edges.snapshot(), counter, self.next, dict(sorted(self.early.items())))
+
+    def restore(self, state: CountingState) -> None:
+        """Take over a state."""
+        self.edges.restore(state.edges)
+        if (self.counter is None) != (state.counter is None):
+            raise HistoryError("a snapshot of a site in the class, or of one outside it, and this is the other")
+        if self.counter is not None:
+            self.counter.restore(state.counter)
+        self.next, self.early = state.next, state.early

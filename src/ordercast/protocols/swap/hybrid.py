@@ -6,10 +6,10 @@ no single site carries all the traffic.
 """
 
 from ordercast.names import SiteId
-from ordercast.planning.routes import SpanningTrees
+from ordercast.planning.routes import SpanningTree
 from ordercast.protocols.swap.arrow import Arrow
 from ordercast.protocols.swap.combining import Combining
-from ordercast.protocols.swap.multicast import NOTHING, Swap, SwapObject, Swapped
+from ordercast.protocols.swap.multicast import NOTHING, ArrowState, Swap, SwapObject, Swapped
 
 
 class VirtualRoot:
@@ -29,17 +29,25 @@ class VirtualRoot:
 
     @property
     def restless(self) -> bool:
-        """Never."""
+        """An arrow does nothing at ticks."""
         return False
 
     @property
     def waiting(self) -> list[Swap]:
-        """Nothing."""
+        """An arrow holds nothing back."""
         return []
 
+    def snapshot(self) -> ArrowState:
+        """Return the state."""
+        return self.arrow.snapshot()
 
-def hybrid(me: SiteId, trees: SpanningTrees, order_class: int) -> SwapObject:
-    """Build one site's part: the root of the class's tree and its children are the virtual root."""
-    parent, root = trees.parent(order_class, me), trees.root(order_class)
-    fellows = frozenset(s for s in trees.sites(order_class) if root in (s, trees.parent(order_class, s)))
+    def restore(self, state: object) -> None:
+        """Take over a state."""
+        self.arrow.restore(state)
+
+
+def hybrid(me: SiteId, tree: SpanningTree) -> SwapObject:
+    """Build one site's part: the root of the tree and its children are the virtual root."""
+    parent = tree.parent(me)
+    fellows = frozenset(site for site in tree.sites if tree.root in (site, tree.parent(site)))
     return VirtualRoot(me, parent, fellows) if me in fellows else Combining(me, parent)

@@ -9,18 +9,19 @@ The object is an arrow (`protocols.arrow`), a combining tree (`protocols.combini
 source outside the class asks the root of the class's tree to swap for it.
 """
 
-from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from ordercast.core.edges import Edges
+from ordercast.core import stamps
+from ordercast.core.configuration import NUMBER_AT_MOST, OrderClass
+from ordercast.core.edges import Edges, EdgesState
 from ordercast.core.effects import Append, Deliver, Effect, Held
 from ordercast.core.events import Envelope, Event, Message, Multicast, Tick
-from ordercast.core.machine import NUMBER_AT_MOST, Groups
-from ordercast.errors import PeerError
+from ordercast.core.source import Source
+from ordercast.errors import HistoryError, PeerError
 from ordercast.names import SiteId
-from ordercast.planning.routes import SpanningTrees
+from ordercast.planning.routes import SpanningTree
 
 MsgKey = tuple[SiteId, int, int]
 """Source, incarnation, number."""
@@ -31,7 +32,7 @@ def key_of(envelope: Envelope) -> MsgKey:
     return (envelope.source, envelope.incarnation, envelope.number)
 
 
-class Swap(Message, frozen=True, gc=False):
+class Swap(Message, frozen=True, gc=False, tag=40):
     """`swap(first, last)` on its way: find the predecessor of `envelope`, leave `last` as the value."""
 
     envelope: Envelope
@@ -41,7 +42,7 @@ class Swap(Message, frozen=True, gc=False):
         return f"Swap {self.envelope}"
 
 
-class Request(Message, frozen=True, gc=False):
+class Request(Message, frozen=True, gc=False, tag=41):
     """A source outside the class asks to have its message swapped in."""
 
     envelope: Envelope
@@ -50,7 +51,7 @@ class Request(Message, frozen=True, gc=False):
         return f"Request {self.envelope}"
 
 
-class Ordered(Message, frozen=True, gc=False):
+class Ordered(Message, frozen=True, gc=False, tag=42):
     """The pair <predecessor, message>; at a site that is no member, without the body."""
 
     predecessor: MsgKey | None
@@ -59,6 +60,24 @@ class Ordered(Message, frozen=True, gc=False):
     def __str__(self) -> str:
         before = "⊥" if self.predecessor is None else f"{self.predecessor[0]}:{self.predecessor[2]}"
         return f"Ordered {self.envelope} after {before}"
+
+
+class ArrowState(msgspec.Struct, array_like=True, tag="arrow"):
+    """The state of an arrow."""
+
+    link: SiteId
+    value: MsgKey | None
+
+
+class CombiningState(msgspec.Struct, array_like=True, tag="combining"):
+    """The state of a combining tree's node."""
+
+    value: MsgKey | None
+    gathered: list[Swap]
+    busy: bool
+
+
+ObjectState = ArrowState | CombiningState
 
 
 class SwapObject(Protocol):
@@ -82,6 +101,14 @@ class SwapObject(Protocol):
         """Whether a tick would change the object."""
         ...
 
+    def snapshot(self) -> ObjectState:
+        """Return the state."""
+        ...
+
+    def restore(self, state: Any) -> None:
+        """Take over a state of the same kind."""
+        ...
+
 
 class Swapped(msgspec.Struct, frozen=True, gc=False):
     """The outcome of a step of a swap object."""
@@ -93,60 +120,52 @@ class Swapped(msgspec.Struct, frozen=True, gc=False):
 NOTHING = Swapped()
 
 
-class _Chain:
-    """The hold-back of one class: what was delivered last (of each source too), how many, and who waits for whom."""
+class SwapState(msgspec.Struct, array_like=True, tag="swap"):
+    """The whole state of a machine."""
 
-    __slots__ = ("count", "done", "last", "waiting")
+    edges: EdgesState[Swap | Request | Ordered]
+    swap_object: ObjectState | None
+    last: MsgKey | None
+    count: int
+    done: list[tuple[SiteId, int, int]]
+    """Source, incarnation, number."""
+    waiting: list[tuple[MsgKey | None, Envelope, float]]
 
-    def __init__(self) -> None:
-        self.last: MsgKey | None = None
-        self.count = 0
-        self.waiting: dict[MsgKey | None, tuple[Envelope, float]] = {}
-        self.done: dict[tuple[SiteId, int], int] = {}
-
-    def has_passed(self, key: MsgKey | None) -> bool:
-        """Whether what follows this message is known already: a second one would fork the chain (errata 49)."""
-        if key == self.last:
-            return False
-        return key is None or key[2] <= self.done.get(key[:2], 0)
+    def durable(self) -> object:
+        """Return what a replay rebuilds: all but what the edges call volatile, and times."""
+        waiting = [(predecessor, envelope) for predecessor, envelope, _ in self.waiting]
+        return self.edges.durable(), self.swap_object, self.last, self.count, self.done, waiting
 
 
 class SwapMulticast:
     """One site's part: swap, multicast the pair, deliver after the predecessor."""
 
     def __init__(
-        self,
-        me: SiteId,
-        groups: Groups,
-        trees: SpanningTrees,
-        make: Callable[[SiteId, SpanningTrees, int], SwapObject],
-        *,
-        incarnation: int = 1,
+        self, order_class: OrderClass, source: Source, tree: SpanningTree, swap_object: SwapObject | None
     ) -> None:
-        self.me, self.groups, self.trees, self.incarnation = me, groups, trees, incarnation
-        self.edges = Edges()
-        self.sent = 0
-        self.objects = {c: make(me, trees, c) for c in range(len(groups.classes)) if me in trees.sites(c)}
-        self.chains = {c: _Chain() for c in self.objects}
+        self.me, self.groups, self.source, self.tree, self.object = source.me, order_class, source, tree, swap_object
+        self.edges = Edges(self.me, order_class.id, streams=2)
+        self.epoch = stamps.first_of(order_class.id)
+        self.last: MsgKey | None = None  # what was delivered last, or passed over because it is for others
+        self.count = 0
+        self.done: dict[tuple[SiteId, int], int] = {}  # the same for each source and incarnation
+        self.waiting: dict[MsgKey | None, tuple[Envelope, float]] = {}  # by predecessor
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
         effects = self.edges.step(event, self._originate, self._check, self._take)
-        if not isinstance(event, Tick):
-            return effects
-        if any(swap_object.restless for swap_object in self.objects.values()):
-            effects.insert(0, Append(event))  # once: what was combined when must be the same after a restart
-        for order_class, swap_object in self.objects.items():
-            self._done(order_class, swap_object.tick(), effects)
+        if isinstance(event, Tick) and self.object is not None and self.object.restless:
+            effects.insert(0, Append(event))  # what was combined when must be the same after a restart
+            self._done(self.object.tick(), effects)
         return effects
 
     def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
-        envelope = self.groups.envelope(multicast.groups, self.me, self.incarnation, self.sent + 1, multicast.body)
-        self.sent += 1
-        if envelope.order_class in self.objects:
+        self.groups.origin(self.me, multicast.groups)
+        envelope = self.source.envelope(self.groups.id, multicast.groups, multicast.body)
+        if self.object is not None:
             self._swap(self.me, Swap(envelope, key_of(envelope)), effects)
         else:
-            effects.append(self.edges.send(self.trees.root(envelope.order_class), 0, Request(envelope)))
+            effects.append(self.edges.send(self.tree.root, 0, Request(envelope)))
 
     def _check(self, sender: SiteId, message: Message) -> None:
         """Refuse what no honest peer sends, before anything changes (errata 62)."""
@@ -154,22 +173,21 @@ class SwapMulticast:
             raise PeerError(f"{sender} sent what is not for a swap: {message}")
         envelope = message.envelope
         self.groups.check(sender, envelope)
-        sites = self.trees.sites(envelope.order_class)
         match message:
             case Swap(_, last):
-                right = self.trees.are_neighbours(envelope.order_class, sender, self.me)
+                right = self.tree.are_neighbours(sender, self.me)
                 right = right and self.groups.is_source(last[0]) and 0 < last[2] <= NUMBER_AT_MOST
             case Request():
-                right = envelope.source == sender not in sites and self.trees.root(envelope.order_class) == self.me
+                right = envelope.source == sender and sender not in self.tree and self.tree.root == self.me
             case Ordered():
-                right = sender in sites and self.me in sites
+                right = sender in self.tree and self.me in self.tree
         if not right:
             raise PeerError(f"{sender} sent {self.me} what is not its to send: {message}")
 
     def _take(self, sender: SiteId, message: Message, effects: list[Effect]) -> None:
         match message:
-            case Swap(envelope, last) as swap:
-                if self.chains[envelope.order_class].has_passed(last):
+            case Swap(_, last) as swap:
+                if self._has_passed(last):
                     raise PeerError(f"{sender} sent {swap}, which is to leave {last} behind: that was ordered")
                 self._swap(sender, swap, effects)
             case Request(envelope):
@@ -177,62 +195,91 @@ class SwapMulticast:
             case Ordered(predecessor, envelope):
                 self._order(predecessor, envelope, effects)
 
-    def _swap(self, came_from: SiteId, swap: Swap, effects: list[Effect]) -> None:
-        order_class = swap.envelope.order_class
-        self._done(order_class, self.objects[order_class].swap(came_from, swap), effects)
+    def _has_passed(self, key: MsgKey | None) -> bool:
+        """Whether what follows this message is known already: a second one would fork the chain (errata 49)."""
+        if key == self.last:
+            return False
+        return key is None or key[2] <= self.done.get(key[:2], 0)
 
-    def _done(self, order_class: int, swapped: Swapped, effects: list[Effect]) -> None:
+    def _swap(self, came_from: SiteId, swap: Swap, effects: list[Effect]) -> None:
+        assert self.object is not None
+        self._done(self.object.swap(came_from, swap), effects)
+
+    def _done(self, swapped: Swapped, effects: list[Effect]) -> None:
         for to, swap in swapped.forward:
             effects.append(self.edges.send(to, 0, swap))
         for predecessor, envelope in swapped.ordered:
-            self._multicast(order_class, predecessor, envelope, effects)
+            self._multicast(predecessor, envelope, effects)
 
-    def _multicast(
-        self, order_class: int, predecessor: MsgKey | None, envelope: Envelope, effects: list[Effect]
-    ) -> None:
+    def _multicast(self, predecessor: MsgKey | None, envelope: Envelope, effects: list[Effect]) -> None:
         """Send the pair: the body to members only, a stub to the rest of the class (errata 44)."""
-        chain = self.chains[order_class]
-        if predecessor in chain.waiting or chain.has_passed(predecessor):  # before anything is sent
-            raise PeerError(f"two messages after {predecessor}: {envelope}")
-        members = set(self.groups.union(envelope.groups))
+        self._check_fork(predecessor, envelope)  # before anything is sent
+        members = self.groups.union(envelope.groups)
         full = Ordered(predecessor, envelope)
         stub = Ordered(predecessor, msgspec.structs.replace(envelope, body=b""))
-        for site in self.trees.sites(order_class):
+        for site in self.tree.sites:
             if site != self.me:
                 effects.append(self.edges.send(site, 1, full if site in members else stub))
         self._order(predecessor, envelope, effects)
 
+    def _check_fork(self, predecessor: MsgKey | None, envelope: Envelope) -> None:
+        if predecessor in self.waiting or self._has_passed(predecessor):
+            raise PeerError(f"two messages after {predecessor}: {envelope}")
+
     def _order(self, predecessor: MsgKey | None, envelope: Envelope, effects: list[Effect]) -> None:
         """Deliver after the predecessor, and then whatever waited for this one."""
-        chain = self.chains[envelope.order_class]
-        if predecessor in chain.waiting or chain.has_passed(predecessor):
-            raise PeerError(f"two messages after {predecessor}: {envelope}")
-        chain.waiting[predecessor] = (envelope, self.edges.now)
-        while (waiting := chain.waiting.pop(chain.last, None)) is not None:
+        self._check_fork(predecessor, envelope)
+        self.waiting[predecessor] = (envelope, self.edges.now)
+        while (waiting := self.waiting.pop(self.last, None)) is not None:
             ready = waiting[0]
-            chain.last = key_of(ready)
-            chain.done[chain.last[:2]] = ready.number
-            chain.count += 1
+            self.last = key_of(ready)
+            self.done[self.last[:2]] = ready.number
+            self.count += 1
             if self.me in self.groups.union(ready.groups):
-                stamp = self.groups.epoch.to_bytes(8, "big") + chain.count.to_bytes(8, "big")
-                effects.append(Deliver(ready, stamp))
+                effects.append(Deliver(ready, stamps.at(self.epoch, self.count)))
 
     def held(self) -> list[Held]:
         """Everything that waits here."""
         waits = [
             Held(str(envelope), f"its predecessor {predecessor} was not delivered", since)
-            for chain in self.chains.values()
-            for predecessor, (envelope, since) in chain.waiting.items()
+            for predecessor, (envelope, since) in self.waiting.items()
         ]
-        combining = [
-            Held(str(s), "combining until the next tick", 0.0) for o in self.objects.values() for s in o.waiting
-        ]
-        return self.edges.held() + waits + combining
+        combining = self.object.waiting if self.object is not None else []
+        waits += [Held(str(swap), "combining until the next tick", self.edges.now) for swap in combining]
+        return self.edges.held() + waits
 
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is unacknowledged."""
-        held_back = any(chain.waiting for chain in self.chains.values()) or any(
-            o.restless for o in self.objects.values()
-        )
-        return self.edges.idle and not held_back
+        restless = self.object is not None and self.object.restless
+        return not restless and not self.waiting and self.edges.idle
+
+    @property
+    def under_way(self) -> int:
+        """What the slowest peer has not acknowledged, or what is held here, whichever is more."""
+        combining = len(self.object.waiting) if self.object is not None else 0
+        return max(self.edges.under_way, len(self.waiting), combining)
+
+    def snapshot(self) -> SwapState:
+        """Return the whole state."""
+        swap_object = self.object.snapshot() if self.object is not None else None
+        done = sorted((*key, number) for key, number in self.done.items())
+        waiting = [(predecessor, *waits) for predecessor, waits in self.waiting.items()]
+        waiting.sort(key=lambda entry: entry[0] or ("", 0, 0))
+        return SwapState(self.edges.snapshot(), swap_object, self.last, self.count, done, waiting)
+
+    def restore(self, state: SwapState) -> None:
+        """Take over a state."""
+        self.edges.restore(state.edges)
+        if (self.object is None) != (state.swap_object is None):
+            raise HistoryError("a snapshot of a site in the class, or of one outside it, and this is the other")
+        if self.object is not None:
+            self.object.restore(state.swap_object)
+        self.last, self.count = state.last, state.count
+        self.done = {(source, incarnation): number for source, incarnation, number in state.done}
+        self.waiting = {predecessor: (envelope, since) for predecessor, envelope, since in state.waiting}
+
+
+def wrong_object(state: object) -> HistoryError:
+    """Return the error for a state of another kind of swap object."""
+    return HistoryError(f"a snapshot of another swap object: {type(state).__name__}")

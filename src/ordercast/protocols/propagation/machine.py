@@ -1,0 +1,356 @@
+"""The MP protocol of GS88 §3.2 over any verified plan: GS88 trees, meta-group trees, the central site, our own.
+
+A source sends to the entry of the destination. The entry puts the message in order with everything that passes it and
+sends it down; every site passes on what it gets, in the order it got it. Edges are numbered (`core.edges`); source
+traffic and tree traffic are streams of their own, for each part of the class.
+
+Stamp: the last stamp that came from above, zeros down to this site's depth, then this site's own counter. Bytes that
+come from above later are larger, because an ancestor's counter stands where we wrote zeros.
+
+A message may wait for others: its `past` names, for a source and a destination, the last message that came before it
+(`protocols.propagation.pasts`). A site holds a stream back until it has passed on those of them that pass here (errata
+6, 7, 66). A stream from above is held back by what comes to this site directly, and the other way round; both never
+wait for each other, because the parent keeps to the same rule: what passes it is in the right order in its stream.
+
+With `receipts` a source learns of its messages: their place, from the entry (errata 9), and when they are safe, because
+acknowledgements then climb the tree: a site acknowledges a message when all its children have. `causal` needs them.
+"""
+
+from collections import OrderedDict, deque
+
+import msgspec
+
+from ordercast.core import stamps
+from ordercast.core.configuration import Destination, OrderClass
+from ordercast.core.edges import HERE, Carry, Edges, EdgesState, Key
+from ordercast.core.effects import Append, Deliver, Effect, Held, Placed, Refuse, Safe, Send
+from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
+from ordercast.core.source import Source
+from ordercast.errors import LocalError, PeerError
+from ordercast.names import ClassId, SiteId
+from ordercast.planning.routes import Routes
+from ordercast.protocols.propagation.messages import Place, Propagate, Settled
+from ordercast.protocols.propagation.pasts import Pasts
+
+TELL_SETTLED = 3  # times
+
+
+class Tree(msgspec.Struct, array_like=True):
+    """What one site keeps for the tree of one part."""
+
+    depth: int
+    above: bytes
+    """The last stamp from above."""
+    counter: int = 0
+
+    def next_stamp(self) -> bytes:
+        """Return the stamp of a message that enters here."""
+        self.counter += 1
+        skipped = self.depth + 1 - len(self.above) // stamps.NUMBER
+        return self.above + stamps.level(0) * skipped + stamps.level(self.counter)
+
+
+Waiting = tuple[Propagate, float, int]
+"""A message, since when it waits, and its number on its edge."""
+
+
+class PropagationState(msgspec.Struct, array_like=True, tag="propagation"):
+    """The whole state of a machine."""
+
+    edges: EdgesState[Propagate]
+    pasts: Pasts
+    trees: dict[int, Tree]
+    seen: dict[tuple[SiteId, Destination], int]
+    waiting: list[tuple[Key, list[Waiting]]]
+    not_safe: list[int]
+    placing: dict[int, SiteId]
+    told_safe: int
+    times_told: int
+
+    def durable(self) -> object:
+        """Return what a replay rebuilds.
+
+        Volatile is what the edges call so and what follows acknowledgements, which are not logged: most of the pasts,
+        `not_safe`, `told_safe`, `times_told` and `placing`.
+        """
+        waiting = [(key, [(message, number) for message, _, number in queue]) for key, queue in self.waiting]
+        return self.edges.durable(), self.pasts.several, self.trees, self.seen, waiting
+
+
+class Propagation:
+    """One site's part in message passing along a plan."""
+
+    def __init__(
+        self,
+        order_class: OrderClass,
+        source: Source,
+        routes: Routes,
+        *,
+        causal: bool = False,
+        receipts: bool = False,
+        patience: float = 0.0,
+    ) -> None:
+        self.me, self.groups, self.source, self.routes, self.causal = source.me, order_class, source, routes, causal
+        self.id: ClassId = order_class.id
+        self.receipts = receipts or causal
+        streams = 2 * len(order_class.parts)  # of a part: from sources, and down the tree
+        self.edges = Edges(self.me, self.id, streams, subtree=self.receipts, patience=patience)
+        self.trees: dict[int, Tree] = {}
+        self.seen: dict[tuple[SiteId, Destination], int] = {}  # the last message passed on here
+        self.pasts = Pasts()
+        self.waiting: dict[Key, deque[Waiting]] = {}
+        self.not_safe: OrderedDict[int, None] = OrderedDict()  # own messages by number, the first in constant time
+        self.placing: dict[int, SiteId] = {}  # own messages whose place is asked for, and who will say it
+        self.told_safe, self.times_told = 0, TELL_SETTLED
+
+    def step(self, event: Event) -> list[Effect]:
+        """Take one event to completion."""
+        if isinstance(event, Received):
+            message = event.message
+            if type(message) is not Carry:
+                return self._control(event, message)
+            self._from_whom(event.sender, message)
+            effects: list[Effect] = [Append(event)]
+            key = (event.sender, message.stream)
+            ready = self.edges.receive(event.sender, message, effects)
+            for number, inner in enumerate(ready, self.edges.expected(key) - len(ready)):
+                self._arrive(key, inner, number, effects)
+        elif isinstance(event, Multicast):
+            effects = self._originate(event)
+        else:
+            effects = self.edges.passes(event)
+            if self.causal and isinstance(event, Tick):
+                self._tell_settled(effects)
+        if self.edges.safe:
+            self._safe(effects)
+        return effects
+
+    # What may come.
+
+    def _from_whom(self, sender: SiteId, carry: Carry[Message]) -> None:
+        """What comes down comes from the parent, what is to be ordered from its source, to its entry (errata 62).
+
+        Checked before anything changes: what is refused leaves no trace.
+        """
+        message = carry.message
+        if type(message) is not Propagate:
+            raise PeerError(f"{sender} sent what is not for propagation: {message}")
+        envelope = message.envelope
+        part = self.groups.check(sender, envelope)
+        if carry.stream != 2 * part + bool(message.stamp):
+            raise PeerError(f"{sender} sent {envelope} on stream {carry.stream}")
+        try:
+            entry = self.routes.entry(envelope.groups)
+        except LocalError as error:
+            raise PeerError(f"{sender} sent {envelope}: {error}") from None
+        if message.stamp:
+            if sender != self.routes.parent(part, self.me) or not self.routes.passes(self.me, envelope.groups):
+                raise PeerError(f"{sender} sent {envelope} down, and is not above {self.me}")
+        elif envelope.source != sender or entry != self.me:
+            raise PeerError(f"{sender} sent {envelope}, which is not its own or does not enter at {self.me}")
+        self._check_past(sender, message)
+
+    def _check_past(self, sender: SiteId, message: Propagate) -> None:
+        """What a message names was sent before it: by its source, or with `causal` by anybody."""
+        envelope = message.envelope
+        for source, groups, number in message.past:
+            try:
+                self.groups.origin(source, groups)
+                self.routes.entry(groups)
+            except LocalError as error:
+                raise PeerError(f"{sender} sent {envelope} after a message that nobody sends: {error}") from None
+            own = source == envelope.source
+            if (not own and not self.causal) or (own and number >= envelope.number):
+                raise PeerError(f"{sender} sent {envelope} after {source}:{number}, which does not come before it")
+        if not 0 <= message.safe < envelope.number:
+            raise PeerError(f"{sender} sent {envelope} and calls {message.safe} messages safe")
+
+    def _control(self, event: Received, message: Message) -> list[Effect]:
+        sender = event.sender
+        if type(message) is Place:
+            expected = self.placing.get(message.number)
+            if expected is None:  # doubled, or nobody asked
+                return []
+            if expected != sender:
+                raise PeerError(f"{sender} speaks of the place of {message.number}, which {expected} orders")
+            del self.placing[message.number]
+            return [Placed(message.number, message.stamp)]
+        if type(message) is Settled:
+            news = self.pasts.forget(sender, message.number, own=False)
+            return [Append(event)] if news else []  # a restarted site must not name again what is everywhere
+        effects = self.edges.control(sender, message)
+        if self.edges.safe:
+            self._safe(effects)
+        return effects
+
+    # What this site sends.
+
+    def _originate(self, multicast: Multicast) -> list[Effect]:
+        """`originate_message`: hand it to the primary destination, which may be this site."""
+        groups = multicast.groups
+        part = self.groups.origin(self.me, groups)
+        entry = self.routes.entry(groups)
+        effects: list[Effect] = [Append(multicast)]
+        safe = self._safe_upto if self.causal else 0
+        envelope = self.source.envelope(self.id, groups, multicast.body)
+        number, stream = envelope.number, 2 * part
+        past = self.pasts.before(
+            self.me, part, groups, number, causal=self.causal, elsewhere=lambda other: self.routes.entry(other) != entry
+        )
+        message = Propagate(envelope, b"", past, multicast.receipt, safe)
+        if self.receipts:
+            self.not_safe[number] = None
+        if entry == self.me:
+            self._arrive((HERE, stream), message, number, effects)
+            return effects
+        effects.append(self.edges.send(entry, stream, message))
+        if self.receipts:
+            self.edges.owe((HERE, stream), number, [(entry, stream)])
+        if multicast.receipt:
+            self.placing[number] = entry
+        return effects
+
+    def _safe(self, effects: list[Effect]) -> None:
+        """Tell which of this site's messages are safe: every member of their groups has acknowledged them."""
+        for number in self.edges.safe:
+            self.not_safe.pop(number, None)
+            self.placing.pop(number, None)  # what told the place was lost
+            effects.append(Safe(number))
+        self.edges.safe.clear()
+        self.pasts.forget(self.me, self._safe_upto, own=True)
+
+    @property
+    def _safe_upto(self) -> int:
+        return next(iter(self.not_safe), self.source.sent + 1) - 1 if self.receipts else 0
+
+    def _tell_settled(self, effects: list[Effect]) -> None:
+        """Once this site has fallen silent and all it sent is safe, those who may still name it are told.
+
+        It is said at some ticks, because nobody acknowledges it; whoever misses all of them names more than needed.
+        """
+        sent = self.source.sent
+        if self.told_safe < sent == self._safe_upto:
+            self.times_told = 0
+            self.told_safe = sent
+        if self.told_safe == sent and self.times_told < TELL_SETTLED:
+            self.times_told += 1
+            others = sorted(self.groups.sites - {self.me})
+            effects += [Send(site, Settled(sent), self.id) for site in others]
+
+    # What passes here.
+
+    def _arrive(self, key: Key, message: Propagate, number: int, effects: list[Effect]) -> None:
+        """Pass on now, or behind what its stream already holds back."""
+        if not self.waiting and self._missing(message) is None:
+            self._pass_on(key, message, number, effects)
+            return
+        self.waiting.setdefault(key, deque()).append((message, self.edges.now, number))
+        self._release(effects)
+
+    def _release(self, effects: list[Effect]) -> None:
+        """Pass on the heads of streams whose past has been seen, until none is left."""
+        moved = True
+        while moved:
+            moved = False
+            for key, queue in sorted(self.waiting.items()):
+                while queue and self._missing(queue[0][0]) is None:
+                    message, _, number = queue.popleft()
+                    self._pass_on(key, message, number, effects)
+                    moved = True
+                if not queue:
+                    del self.waiting[key]
+
+    def _missing(self, message: Propagate) -> tuple[SiteId, Destination, int] | None:
+        """Return an earlier message that passes here and was not seen yet."""
+        if not message.past:
+            return None
+        own = self.routes.part_of[message.envelope.groups[0]]
+        for source, groups, number in message.past:
+            if (
+                self.seen.get((source, groups), 0) < number
+                and self.routes.part_of[groups[0]] == own
+                and self.routes.passes(self.me, groups)
+            ):
+                return source, groups, number
+        return None
+
+    def _pass_on(self, key: Key, message: Propagate, number: int, effects: list[Effect]) -> None:
+        """`send_message` and `queue_for_delivery`; messages are values, so no counter is confused (errata 4)."""
+        envelope = message.envelope
+        part = key[1] // 2
+        tree = self.trees.get(part)
+        if tree is None:
+            tree = self.trees[part] = Tree(self.routes.depth(part, self.me), stamps.first_of(self.id))
+        if message.stamp:
+            if message.stamp <= tree.above:
+                effects.append(Refuse(key[0], f"{key[0]} sent {envelope} with a stamp that does not grow"))
+                return
+            tree.above = message.stamp
+        else:
+            message = msgspec.structs.replace(message, stamp=tree.next_stamp())
+            if message.receipt:
+                self._tell_place(envelope, message.stamp, effects)
+        self.seen[envelope.source, envelope.groups] = envelope.number
+        if self.routes.delivers(self.me, envelope.groups):
+            effects.append(Deliver(envelope, message.stamp))
+            if self.causal:
+                self.pasts.forget(envelope.source, message.safe, own=envelope.source == self.me)
+                self.pasts.remember(message)
+        children = self.routes.children(self.me, envelope.groups)
+        down = 2 * part + 1
+        for child in children:
+            effects.append(self.edges.send(child, down, message))
+        if self.receipts:
+            self.edges.owe(key, number, [(child, down) for child in children])
+
+    def _tell_place(self, envelope: Envelope, stamp: bytes, effects: list[Effect]) -> None:
+        if envelope.source == self.me:
+            effects.append(Placed(envelope.number, stamp))
+        else:
+            effects.append(Send(envelope.source, Place(envelope.number, stamp), self.id))
+
+    # Looking.
+
+    def held(self) -> list[Held]:
+        """Everything that waits here."""
+        late = []
+        for queue in self.waiting.values():
+            missing = self._missing(queue[0][0]) if queue else None
+            source, groups, number = missing or ("?", (), 0)
+            before = f"{source}:{number} to {'+'.join(groups)}"
+            for message, since, _ in queue:
+                late.append(Held(str(message.envelope), f"{before} comes before it and was not seen", since))
+        return self.edges.held() + late
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is unacknowledged."""
+        silent = not self.causal or (self.told_safe == self.source.sent and self.times_told == TELL_SETTLED)
+        return silent and not self.waiting and self.edges.idle
+
+    @property
+    def under_way(self) -> int:
+        """What is not safe, or what the slowest peer has not acknowledged, or what is held here; the most of these."""
+        return max(self.edges.under_way, len(self.not_safe), sum(map(len, self.waiting.values())))
+
+    def snapshot(self) -> PropagationState:
+        """Return the whole state."""
+        return PropagationState(
+            self.edges.snapshot(),
+            self.pasts.sorted(),
+            dict(sorted(self.trees.items())),
+            dict(sorted(self.seen.items())),
+            [(key, list(queue)) for key, queue in sorted(self.waiting.items())],
+            sorted(self.not_safe),
+            dict(sorted(self.placing.items())),
+            self.told_safe,
+            self.times_told,
+        )
+
+    def restore(self, state: PropagationState) -> None:
+        """Take over a state."""
+        self.edges.restore(state.edges)
+        self.pasts, self.trees, self.seen, self.placing = state.pasts, state.trees, state.seen, state.placing
+        self.waiting = {key: deque(queue) for key, queue in state.waiting}
+        self.not_safe = OrderedDict.fromkeys(state.not_safe)
+        self.told_safe, self.times_told = state.told_safe, state.times_told

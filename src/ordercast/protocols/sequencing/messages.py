@@ -1,0 +1,70 @@
+"""What senders, sequencers and members say to each other (KIN §4.1, §5)."""
+
+from ordercast.core.contexts import Numbers
+from ordercast.core.events import Control, Envelope, Message
+from ordercast.names import GroupId
+
+
+class DoMulticast(Message, frozen=True, gc=False, tag=60):
+    """DO-MULTICAST: please sequence. `count` is dense per sender and part."""
+
+    envelope: Envelope
+    count: int
+    past: Numbers = ()
+
+    def __str__(self) -> str:
+        return f"DoMulticast {self.envelope} count={self.count}"
+
+
+class Accept(Message, frozen=True, gc=False, tag=61):
+    """ACCEPT: this is its place. `context` holds the sequencer's numbers, `past` what the sender came after."""
+
+    envelope: Envelope
+    place: int
+    """Position in the part: the stamp."""
+    count: int
+    context: Numbers
+    past: Numbers = ()
+
+    def __str__(self) -> str:
+        return f"Accept {self.envelope} {' '.join(f'{group}:{number}' for group, number in self.context)}"
+
+
+class Accepted(Message, frozen=True, gc=False, tag=62):
+    """The extra, point-to-point ACCEPT to a sender that is no member, or that asked again."""
+
+    part: int
+    count: int
+    numbers: Numbers
+
+    def __str__(self) -> str:
+        return f"Accepted {self.count}"
+
+
+class FetchMsgs(Control, frozen=True, gc=False, tag=63):
+    """FETCH-MSGS: these numbers of a group again, please."""
+
+    group: GroupId
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"FetchMsgs {self.group} {self.first}-{self.last}"
+
+
+class Latest(Control, frozen=True, gc=False, tag=64):
+    """The sequencer's latest numbers of the member's groups: noticed even when the last ACCEPT was lost."""
+
+    numbers: Numbers
+
+    def __str__(self) -> str:
+        return f"Latest {' '.join(f'{group}:{number}' for group, number in self.numbers)}"
+
+
+class Stable(Control, frozen=True, gc=False, tag=65):
+    """A member has delivered everything up to these numbers: the history may forget it."""
+
+    numbers: Numbers
+
+    def __str__(self) -> str:
+        return f"Stable {' '.join(f'{group}:{number}' for group, number in self.numbers)}"
