@@ -1,6 +1,7 @@
 """Planted bugs in the node: each is a wrong line or two, and each must be caught by the campaign within 200 seeds."""
 
 import importlib
+import os
 
 import pytest
 
@@ -72,7 +73,7 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]], Kind]] = [
     ("the index forgets what is recent too early", A, [("        for _ in range(many):\n            self.recent.popleft()", "        self.recent.clear()")], PROPAGATION),
     ("readers of some groups get everything", A, [("if self.wants(lot.groups):", "if True:")], PROPAGATION),
 ]  # fmt: skip
-SAMPLE = MUTANTS[::7]
+CHOSEN = MUTANTS if "ORDERCAST_CAMPAIGN" in os.environ else MUTANTS[::7]
 
 
 def caught(mutant: tuple[str, str, list[tuple[str, str]], Kind], seeds: int = 200) -> int | None:
@@ -87,7 +88,7 @@ def caught(mutant: tuple[str, str, list[tuple[str, str]], Kind], seeds: int = 20
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", SAMPLE, ids=lambda mutant: mutant[0])
+@pytest.mark.parametrize("mutant", CHOSEN, ids=lambda mutant: mutant[0])
 def test_planted_bugs_are_caught(mutant: tuple[str, str, list[tuple[str, str]], Kind]) -> None:
     """A sample; all of them in `make sim`."""
     assert caught(mutant) is not None, "survived 200 seeds"

@@ -102,7 +102,7 @@ class Host:
         self.doomed = False  # it crashes in the middle of its next turn
         self.asleep: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None
         self.links: dict[SiteId, End] = {}
-        self.ends: set[End] = set()
+        self.ends: dict[End, None] = {}  # in the order they were made
         self.stopped: OrdercastError | str | None = None
         self.on_start: list[Callable[[], None]] = []
         self.on_resolve: Callable[[Any], None] = lambda token: None
@@ -163,7 +163,7 @@ class Host:
 
     def _end(self, *, abruptly: bool) -> None:
         self.runs, self.doomed, self.asleep = False, False, None
-        for end in sorted(self.ends, key=lambda end: end.peer or end.wanted or ""):
+        for end in self.ends:
             end.closed, other = True, end.line.other(end)
             if abruptly and self.world.chance.random() < 0.5:
                 end.line.dead = True
@@ -344,7 +344,7 @@ class Host:
             return
         line = Line(self, self.world.hosts[peer])
         for end in line.ends:
-            end.host.ends.add(end)
+            end.host.ends[end] = None
         line.ends[0].greet(peer)
 
     def prefers(self, end: End) -> bool:
@@ -362,7 +362,7 @@ class Host:
 
     def unlinked(self, end: End) -> None:
         """A connection is gone."""
-        self.ends.discard(end)
+        self.ends.pop(end, None)
         peer = end.peer or end.wanted
         if end.peer is not None and self.links.get(end.peer) is end:
             del self.links[end.peer]
