@@ -41,7 +41,7 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]], Kind]] = [
     ("meetings are not replayed", R, [("        node.peers.met[stored.peer] = Life(stored.incarnation, stored.records)\n", "")], ARROW),
     ("what is delivered again is not in the index", N, [("if not again or position.position >= self.history.next_position:", "if not again:")], PROPAGATION),
     ("a window is not returned", O, [("            self.unsafe_bytes.pop(sent.groups, None)", "            pass")], PROPAGATION),
-    ("a window is returned twice", O, [("left = self.unsafe_bytes.get(sent.groups, 0) - sent.bytes", "left = self.unsafe_bytes.get(sent.groups, 0) - 2 * sent.bytes")], PROPAGATION),
+    ("a window is returned twice", O, [("left = self.unsafe_bytes.get(sent.groups, 0) - sent.size", "left = self.unsafe_bytes.get(sent.groups, 0) - 2 * sent.size")], PROPAGATION),
     ("posts with room again are not sent", O, [("                self.tell(answer)\n        self.let_in()", "                self.tell(answer)")], PROPAGATION),
     ("a window without receipts is not counted again", N, [("self.outbox.count_under_way(self.machines.under_way)", "pass")], SEQUENCER),
     ("a post overtakes one that waits", O, [("return self.crowded(groups) or any(self._before(post.groups, groups) for post, _ in self.waiting)", "return self.crowded(groups)")], PROPAGATION),

@@ -82,7 +82,7 @@ class Run:
         world, span = self.world, case.span
         self.senders, self.applications = list[Sender](), list[Application]()
         self.lost = set[SiteId]()  # sites whose disk was lost when something was on it
-        self.saved: dict[SiteId, tuple[Backup, set[str]]] = {}
+        self.saved: dict[SiteId, tuple[Backup, set[str], int]] = {}
         for site, host in world.hosts.items():
             if not case.loses:
                 host.on_start.append(partial(check_memory, host))
@@ -163,7 +163,17 @@ class Run:
                 said = host.node.peers.lost or "nothing"
                 if not said.startswith(f"{fault.site} has lost its history"):
                     found.append(("lost", f"{fault.site} lost its history, and its status says {said}"))
+            elif fault.site in self.world.ledger.forgotten and host.runs and host.node.peers.lost is None:
+                found += self._differs(host)
         return found
+
+    def _differs(self, host: Host) -> list[tuple[str, str]]:
+        """A site that went back and was not refused must have come to the same log."""
+        forgotten = self.world.ledger.forgotten[host.site]
+        log = self.world.ledger.log_of(host.me)[self.saved[host.site][2] :]
+        if log[: len(forgotten)] == forgotten:
+            return []
+        return [("lost", f"{host.site} has an old history, goes on another way, and its status says nothing")]
 
     # Faults.
 
@@ -241,15 +251,16 @@ class Run:
 
     def _backup(self, fault: Fault) -> None:
         host = self.world.hosts[fault.site]
-        self.saved[fault.site] = (host.disk.backup(), set(self.world.ledger.disks.get(fault.site, ())))
+        backup, names = host.disk.backup(), set(self.world.ledger.disks.get(fault.site, ()))
+        self.saved[fault.site] = (backup, names, len(self.world.ledger.log_of(host.me)))
 
     def _restore(self, fault: Fault) -> None:
         host = self.world.hosts[fault.site]
         host.crash()
         if fault.site in self.saved:
-            backup, names = self.saved[fault.site]
+            backup, names, delivered = self.saved[fault.site]
             host.disk.restore(backup)
-            self.world.ledger.disks[fault.site] = names
+            self.world.ledger.disk_restored(fault.site, names, delivered)
         self.world.after(fault.lasts, host.start)
 
     def _calm(self) -> None:

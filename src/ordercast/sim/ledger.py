@@ -51,8 +51,8 @@ class Attempt:
     """Its sender was told that nothing was sent."""
     added: bool = False
     """It is in a batch: who flushes waits for it."""
-    disk: int = 0
-    """How many disks its source had lost by then."""
+    disk: tuple[int, int] = (0, 0)
+    """How many disks its source had lost by then, and how often it had gone back to an old copy."""
     receipt: Receipt | None = None
 
 
@@ -93,7 +93,10 @@ class Ledger:
     """What was wrong the moment it was seen: the promise, and an example."""
     lost_disks: Counter[SiteId] = field(default_factory=Counter)
     """How many disks each site has lost."""
+    forgotten: dict[SiteId, list[Entry]] = field(default_factory=dict)
+    """What sites had delivered and forgot when an old copy of their disk was restored."""
     _begun: Counter[SiteId] = field(default_factory=Counter)
+    _restored: Counter[SiteId] = field(default_factory=Counter)
 
     def problem(self, promise: str, example: str) -> None:
         """Note what is wrong."""
@@ -114,7 +117,7 @@ class Ledger:
         after = sum(len(log) for (of, _), log in self.logs.items() if of == site)
         body = name.encode() + b" " + bytes(size)
         sent = Sent(groups, site, number, after)
-        self.attempts[name] = Attempt(sent, life, body, ack, epoch, disk=self.lost_disks[site])
+        self.attempts[name] = Attempt(sent, life, body, ack, epoch, disk=(self.lost_disks[site], self._restored[site]))
         return name
 
     def took(self, names: Iterable[str]) -> None:
@@ -206,6 +209,17 @@ class Ledger:
         self.lost_disks[site] += 1
         self.disks[site] = set()
 
+    def disk_restored(self, site: SiteId, names: set[str], delivered: int) -> None:
+        """A site goes back to an old copy of its disk, that held these messages and so many deliveries.
+
+        What it has delivered since, it forgets. Until its peers tell it so, it may go on in its own way; alone.
+        """
+        self.disks[site] = names
+        self._restored[site] += 1
+        log = self.log_of((site, 0))
+        self.forgotten[site] = log[delivered:]
+        del log[delivered:]
+
     def delivered(self, life: Life, lot: Lot, before: bytes | None) -> None:
         """A site delivers; after a restart perhaps again. `before`: the stamp of what came before it in its order."""
         log = self.log_of(life)
@@ -262,7 +276,8 @@ class Ledger:
 
     def promised(self, from_epoch: int = 0) -> set[str]:
         """Return what must be delivered everywhere; where nothing is durable, only what was sent in the last epoch."""
-        found = {entry.name for log in self.logs.values() for entry in log} & self.attempts.keys()
+        logs = [*self.logs.values(), *self.forgotten.values()]
+        found = {entry.name for log in logs for entry in log} & self.attempts.keys()
         for site, names in self.disks.items():
             found |= {name for name in names if name in self.attempts and self.attempts[name].sent.source == site}
         for name, attempt in self.attempts.items():
@@ -311,14 +326,14 @@ class Ledger:
     def _false_receipts(self) -> list[str]:
         """Return receipts that tell another number or place than what is delivered."""
         entries = {entry.name: entry for log in self.logs.values() for entry in log}
-        wrong, ids = [], dict[tuple[SiteId, int, int], str]()
+        wrong, ids = [], dict[tuple[SiteId, tuple[int, int], int], str]()
         for name, attempt in self.attempts.items():
             entry, receipt = entries.get(name), attempt.receipt
             if entry is None:
                 continue
             if attempt.refused:
                 wrong.append(f"{name} was refused, and is delivered")
-            life = attempt.disk if self.durable else attempt.life[1]
+            life = attempt.disk if self.durable else (attempt.life[1], 0)
             if ids.setdefault((entry.source, life, entry.number), name) != name:
                 wrong.append(f"{entry.source}:{entry.number} is {ids[entry.source, life, entry.number]} and {name}")
             if receipt is not None and receipt.number != entry.number:

@@ -106,6 +106,7 @@ class Host:
         self.stopped: OrdercastError | str | None = None
         self.on_start: list[Callable[[], None]] = []
         self.on_resolve: Callable[[Any], None] = lambda token: None
+        self.on_answer: Callable[[io.Resolve], None] = lambda output: None
         self.on_more: dict[Any, Callable[[], None]] = {}
         self._history: SimHistory | None = None  # where the site is durable
         self._waits: dict[SiteId, float] = {}  # whom we keep calling, and how long until the next call
@@ -260,6 +261,7 @@ class Host:
             names: tuple[str, ...] = output.token
             self.world.ledger.answered(names, output.receipts, output.error)
             self.on_resolve(names)
+            self.on_answer(output)
 
     def _more(self, output: io.More) -> None:
         wake = self.on_more.get(output.reader)
