@@ -11,7 +11,12 @@ from tests.support.planted import planted
 
 P, O, I, N, R = "node.pipeline", "node.outbox", "node.intake", "node.node", "node.recovery"  # noqa: E741
 D, A, W, C = "node.deliveries", "node.readers", "node.peers", "node.pace"
-PROPAGATION, SEQUENCER, ARROW, CAUSAL = ("propagation", False), ("sequencer", False), ("arrow", False), ("propagation", True)
+PROPAGATION, SEQUENCER, ARROW, CAUSAL = (
+    ("propagation", False),
+    ("sequencer", False),
+    ("arrow", False),
+    ("propagation", True),
+)
 
 # name, module, replacements, machine
 MUTANTS: list[tuple[str, str, list[tuple[str, str]], Kind]] = [

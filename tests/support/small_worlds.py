@@ -22,9 +22,7 @@ from tests.support.node_campaign import PATIENCE, settings
 class SmallWorld:
     """Groups are words of one-letter sites: `x="ab"`; every letter of `sites` may send."""
 
-    def __init__(
-        self, sites: str, limits: Limits | None = None, protocol: str = "propagation", **groups: str
-    ) -> None:
+    def __init__(self, sites: str, limits: Limits | None = None, protocol: str = "propagation", **groups: str) -> None:
         members = Membership.of({group: list(letters) for group, letters in groups.items()})
         kind = MACHINES[protocol]
         found = deploy(Scenario(members, protocol, planner=Planner.CENTRAL, receipts=kind.receipts))
