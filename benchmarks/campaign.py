@@ -1,6 +1,9 @@
 """The random campaign (`make sim`): seeds x machines x mixes of faults, judges on; a failure prints its replay.
 
 Run: python -m benchmarks.campaign [--seeds 2000] [--kind propagation] [--causal] [--mix faults] [--first 0] [--rotate]
+
+With `--nodes` whole sites run, with disks, clients and connections: each seed under a protocol and a mix in turn, or
+under those asked for.
 """
 
 import argparse
@@ -9,8 +12,10 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 
 from benchmarks.results import record, table
+from tests.support import node_campaign
 from tests.support.campaign import KINDS, MIXES, Kind, scenario
 
+from ordercast.sim import faults
 from ordercast.sim.scenario import run
 
 
@@ -33,15 +38,59 @@ def batch(kind: Kind, mix: str | None, first: int, count: int) -> tuple[int, int
     return events, deliveries, failed
 
 
+def batch_of_nodes(kind: Kind | None, mix: str | None, first: int, count: int) -> list[tuple[str, int, int, str]]:
+    """Run some seeds of the campaign of nodes; return the protocol, events, deliveries and what failed, of each."""
+    rows = []
+    for seed in range(first, first + count):
+        its_kind, its_mix = node_campaign.turn(seed)
+        its_kind, its_mix = kind or its_kind, mix or its_mix
+        verdict = faults.run(node_campaign.case(its_kind, its_mix, seed))
+        broken = "" if verdict.ok else f"{node_campaign.replay(its_kind, its_mix, seed)}  # {verdict.findings[0]}"
+        rows.append((_name(its_kind), verdict.events, verdict.delivered, broken))
+    return rows
+
+
+def _name(kind: Kind) -> str:
+    return kind[0] + (", causal" if kind[1] else "")
+
+
+def run_nodes(kind: Kind | None, mix: str | None, first: int, seeds: int) -> int:
+    """Run the campaign of nodes."""
+    begun, step = time.perf_counter(), 10
+    with ProcessPoolExecutor(2) as pool:
+        starts = range(first, first + seeds, step)
+        jobs = [pool.submit(batch_of_nodes, kind, mix, start, min(step, first + seeds - start)) for start in starts]
+        runs = [row for job in jobs for row in job.result()]
+    rows: list[list[object]] = []
+    for name in dict.fromkeys(row[0] for row in runs):
+        own = [row for row in runs if row[0] == name]
+        events, deliveries = sum(row[1] for row in own), sum(row[2] for row in own)
+        rows.append([name, len(own), f"{events:,}", f"{deliveries:,}", sum(bool(row[3]) for row in own)])
+        print(rows[-1])
+    failures = [row[3] for row in runs if row[3]]
+    print(*failures[:20], sep="\n")
+    if kind is None and mix is None:
+        head = ["protocol", "worlds", "events", "messages judged", "broken"]
+        mixes = ", ".join(node_campaign.ALL_MIXES)
+        told = f"Each seed in turn under one of {mixes}; {time.perf_counter() - begun:.0f} s."
+        command = f"python -m benchmarks.campaign --nodes --seeds {seeds}"
+        record("Campaign: nodes under faults", command, [*table(head, rows), "", told])
+    return 1 if failures else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--kind")
     parser.add_argument("--causal", action="store_true")
-    parser.add_argument("--mix", choices=MIXES)
+    parser.add_argument("--mix", choices=sorted({*MIXES, *node_campaign.ALL_MIXES}))
+    parser.add_argument("--nodes", action="store_true", help="worlds of nodes, not of machines")
     parser.add_argument("--rotate", action="store_true", help="each seed under one mix in turn, not under all")
     asked = parser.parse_args()
+    if asked.nodes:
+        kind = None if asked.kind is None else (asked.kind, asked.causal)
+        return run_nodes(kind, asked.mix, asked.first, asked.seeds)
     kinds = [kind for kind in KINDS if asked.kind is None or kind == (asked.kind, asked.causal)]
     rows: list[list[object]] = []
     failures: list[str] = []
@@ -57,7 +106,7 @@ def main() -> int:
             ]
             results = [job.result() for job in jobs]
             failures += [line for _, _, failed in results for line in failed]
-            name = kind[0] + (", causal" if kind[1] else "")
+            name = _name(kind)
             events, deliveries = sum(r[0] for r in results), sum(r[1] for r in results)
             broken = sum(len(r[2]) for r in results)
             seconds = time.perf_counter() - begun

@@ -6,7 +6,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src" / "ordercast"
 ROOT = {"names", "errors", "compiled", "membership", "planning"}
 PROTOCOLS = ROOT | {"core", "protocols"}
-LIVE = PROTOCOLS | {"verify", "wire", "history", "runs", "client", "live"}
+LIVE = PROTOCOLS | {"verify", "wire", "history", "runs", "client", "node", "live"}
 MAY_IMPORT = {
     "names": set[str](),
     "errors": set[str](),
@@ -16,7 +16,8 @@ MAY_IMPORT = {
     "verify": {"names", "errors", "planning", "verify"},
     "core": {"names", "errors", "planning", "core"},
     "protocols": PROTOCOLS,
-    "sim": PROTOCOLS | {"verify", "wire", "history", "sim"},
+    "node": PROTOCOLS | {"wire", "history", "client", "node"},
+    "sim": PROTOCOLS | {"verify", "wire", "history", "client", "node", "sim"},
     "wire": {"names", "errors", "core", "protocols", "wire"},
     "history": {"names", "errors", "core", "wire", "history"},
     "client": {"names", "errors", "wire", "client"},

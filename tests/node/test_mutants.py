@@ -1,6 +1,7 @@
 """Planted bugs in the node: each is a wrong line or two, and each must be caught by the campaign within 200 seeds."""
 
 import importlib
+import os
 
 import pytest
 
@@ -45,7 +46,7 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]], Kind]] = [
     ("meetings are not replayed", R, [("        node.peers.met[stored.peer] = Life(stored.incarnation, stored.records)\n", "")], ARROW),
     ("what is delivered again is not in the index", N, [("if not again or position.position >= self.history.next_position:", "if not again:")], PROPAGATION),
     ("a window is not returned", O, [("            self.unsafe_bytes.pop(sent.groups, None)", "            pass")], PROPAGATION),
-    ("a window is returned twice", O, [("left = self.unsafe_bytes.get(sent.groups, 0) - sent.bytes", "left = self.unsafe_bytes.get(sent.groups, 0) - 2 * sent.bytes")], PROPAGATION),
+    ("a window is returned twice", O, [("left = self.unsafe_bytes.get(sent.groups, 0) - sent.size", "left = self.unsafe_bytes.get(sent.groups, 0) - 2 * sent.size")], PROPAGATION),
     ("posts with room again are not sent", O, [("                self.tell(answer)\n        self.let_in()", "                self.tell(answer)")], PROPAGATION),
     ("a window without receipts is not counted again", N, [("self.outbox.count_under_way(self.machines.under_way)", "pass")], SEQUENCER),
     ("a post overtakes one that waits", O, [("return self.crowded(groups) or any(self._before(post.groups, groups) for post, _ in self.waiting)", "return self.crowded(groups)")], PROPAGATION),
@@ -77,7 +78,7 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]], Kind]] = [
     ("the index forgets what is recent too early", A, [("        for _ in range(many):\n            self.recent.popleft()", "        self.recent.clear()")], PROPAGATION),
     ("readers of some groups get everything", A, [("if self.wants(lot.groups):", "if True:")], PROPAGATION),
 ]  # fmt: skip
-SAMPLE = MUTANTS[::7]
+CHOSEN = MUTANTS if "ORDERCAST_CAMPAIGN" in os.environ else MUTANTS[::7]
 
 
 def caught(mutant: tuple[str, str, list[tuple[str, str]], Kind], seeds: int = 200) -> int | None:
@@ -92,7 +93,7 @@ def caught(mutant: tuple[str, str, list[tuple[str, str]], Kind], seeds: int = 20
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", SAMPLE, ids=lambda mutant: mutant[0])
+@pytest.mark.parametrize("mutant", CHOSEN, ids=lambda mutant: mutant[0])
 def test_planted_bugs_are_caught(mutant: tuple[str, str, list[tuple[str, str]], Kind]) -> None:
     """A sample; all of them in `make sim`."""
     assert caught(mutant) is not None, "survived 200 seeds"

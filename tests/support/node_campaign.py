@@ -145,6 +145,11 @@ def faults(found: Deployment, mix: str, chance: random.Random, *, durable: bool)
     return tuple(some)
 
 
+def turn(seed: int) -> tuple[Kind, str]:
+    """Return the protocol and the mix whose turn it is: all pairs come within 180 seeds."""
+    return KINDS[seed % len(KINDS)], ALL_MIXES[(seed + seed // len(KINDS)) % len(ALL_MIXES)]
+
+
 def replay(kind: Kind, mix: str, seed: int) -> str:
     """Return the command that runs one case again."""
     causal = " --causal" if kind[1] else ""

@@ -20,7 +20,7 @@ NAMES = [*CORE, *(f"ordercast.protocols.{name}" for name in PROTOCOLS)]
 
 
 PARTS = ["inputs", "pace", "readers", "deliveries", "intake", "outbox", "peers", "pipeline", "changes", "recovery"]
-WORLD = [f"ordercast.sim.{name}" for name in ("lines", "nodes", "clients", "faults")]
+WORLD = [f"ordercast.sim.{name}" for name in ("storage", "lines", "nodes", "clients", "faults")]
 NODES = [*(f"ordercast.node.{name}" for name in (*PARTS, "status", "node")), *WORLD]
 """A node's parts in the order of their imports, and the world that drives it."""
 PLANNERS = [f"ordercast.planning.{name}" for name in ("forest", "propagation_graph", "metagroup_tree", "central")]

@@ -12,6 +12,8 @@ from ordercast.wire import batch
 
 Identity = tuple[SiteId, int, int]
 """Source, incarnation and number of an envelope."""
+Stream = tuple[SiteId, int, tuple[GroupId, ...]]
+"""Source, incarnation and destination: what one source sends to one destination is delivered in the order sent."""
 
 
 class Deliveries:
@@ -23,17 +25,23 @@ class Deliveries:
         self.last: dict[SiteId, int] = {}  # number of the last message of each source
         self.stamps: dict[GroupId, bytes] = {}  # of the last message of each order, by its name
         self.bodies: dict[Identity, int] = {}  # envelopes not yet delivered here, and the record each came in
+        self.numbers: dict[Stream, int] = {}  # the last envelope of each stream that was delivered
 
     def note(self, event: Event, record: int, identity: Identity) -> None:
         """Remember in which record an envelope came that is to be delivered here; `identity` if it is our own."""
         if type(event) is Multicast:
-            if not self.groups.isdisjoint(event.groups):
-                self.bodies.setdefault(identity, record)
+            self._hold(event.groups, identity, record)
         elif type(event) is Received:
             message = event.message
             envelope = getattr(message.message if type(message) is Carry else message, "envelope", None)
-            if envelope is not None and envelope.body and not self.groups.isdisjoint(envelope.groups):
-                self.bodies.setdefault((envelope.source, envelope.incarnation, envelope.number), record)
+            if envelope is not None and envelope.body:
+                self._hold(envelope.groups, (envelope.source, envelope.incarnation, envelope.number), record)
+
+    def _hold(self, groups: tuple[GroupId, ...], identity: Identity, record: int) -> None:
+        """Hold back what is for us and was not delivered: a machine may log a message again when it comes again."""
+        source, incarnation, number = identity
+        if not self.groups.isdisjoint(groups) and number > self.numbers.get((source, incarnation, groups), 0):
+            self.bodies.setdefault(identity, record)
 
     def add(self, effect: Deliver) -> Delivered:
         """Give a delivery its position."""
@@ -52,4 +60,5 @@ class Deliveries:
         """Return the entry of a delivery in the index of the history; its body is not held back any more."""
         envelope = effect.envelope
         record = self.bodies.pop((envelope.source, envelope.incarnation, envelope.number))
+        self.numbers[envelope.source, envelope.incarnation, envelope.groups] = envelope.number  # they only grow: FIFO
         return Position(done.lot.position, done.many, record, effect.stamp)

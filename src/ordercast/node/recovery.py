@@ -23,7 +23,7 @@ from ordercast.history.store import Checkpoint, Position
 from ordercast.names import GroupId, SiteId
 from ordercast.node import inputs as io
 from ordercast.node.changes import differences
-from ordercast.node.deliveries import Identity
+from ordercast.node.deliveries import Identity, Stream
 from ordercast.node.peers import Life
 from ordercast.wire import batch
 
@@ -60,6 +60,8 @@ class State(msgspec.Struct, frozen=True):
     unfinished: list[Unfinished]
     bodies: list[tuple[Identity, int]]
     """Envelopes that are held back here, and the record that each came in."""
+    numbers: list[tuple[Stream, int]]
+    """The last envelope of each stream that was delivered."""
     met: dict[SiteId, Life]
 
 
@@ -105,7 +107,7 @@ def checkpoint(node: "Node", frozen: Frozen) -> Checkpoint:
         format=FORMAT, plan=settings.plan, described=settings.described, machines=frozen.machines,
         messages=frozen.messages, last_delivered=done.last, stamps=done.stamps, unfinished=unfinished,
         bodies=[(identity, record) for identity, record in done.bodies.items() if record <= frozen.records],
-        met=node.peers.met,
+        numbers=list(done.numbers.items()), met=node.peers.met,
     )  # fmt: skip
     return Checkpoint(frozen.records, done.count, _encoder.encode(state))
 
@@ -188,7 +190,7 @@ def _restore(node: "Node", found: Checkpoint) -> None:
     node.pipeline.written = found.records
     done = node.deliveries
     done.count, done.last, done.stamps = found.delivered, state.last_delivered, state.stamps
-    done.bodies = dict(state.bodies)
+    done.bodies, done.numbers = dict(state.bodies), dict(state.numbers)
     node.outbox.messages, node.peers.met = state.messages, state.met
     for sent in state.unfinished:
         node.outbox.restore(sent.number, sent.groups, sent.first, sent.many, sent.since, sent.stamp)

@@ -1,7 +1,6 @@
 """Applications of a world of nodes: they send, wait for receipts, read, stop reading, leave, and resume."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from ordercast.client.values import AckLevel, Policy
 from ordercast.errors import DroppedError, LocalError, OrdercastError
@@ -195,9 +194,9 @@ class Application:
             every = 0.0 if self.calm else self.habits.every
             self.host.later(self.host.world.chance.expovariate(1 / every) if every else 0.0, self._take, self._reader)
 
-    def _take(self, reader: Any) -> None:
+    def _take(self, reader: Reader) -> None:
         self._takes = False
-        if reader is not self._reader or self.reading is None:
+        if self._reader is not reader or self.reading is None:
             return
         lot = reader.take()
         if lot is None:
@@ -222,7 +221,7 @@ class Application:
             )
             self.host.world.ledger.problem("readers", says)
 
-    def _go_on(self, reader: Any) -> None:
+    def _go_on(self, reader: Reader) -> None:
         chance, habits = self.host.world.chance, self.habits
         if not self.calm and chance.random() < habits.leaves:
             self._forget(None)
@@ -235,7 +234,7 @@ class Application:
         else:
             self._more()
 
-    def _resume(self, reader: Any) -> None:
+    def _resume(self, reader: Reader) -> None:
         if reader is self._reader:
             self._takes = False
             self._more()

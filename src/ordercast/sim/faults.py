@@ -13,6 +13,7 @@ from ordercast.node.status import explain, status
 from ordercast.protocols.registry import Deployment
 from ordercast.sim.clients import Application, Habits, Sender
 from ordercast.sim.disk import Backup
+from ordercast.sim.judging import findings
 from ordercast.sim.network import Network
 from ordercast.sim.nodes import BEGIN, Host, World
 
@@ -82,7 +83,7 @@ class Run:
         world, span = self.world, case.span
         self.senders, self.applications = list[Sender](), list[Application]()
         self.lost = set[SiteId]()  # sites whose disk was lost when something was on it
-        self.saved: dict[SiteId, tuple[Backup, set[str]]] = {}
+        self.saved: dict[SiteId, tuple[Backup, set[str], int]] = {}
         for site, host in world.hosts.items():
             if not case.loses:
                 host.on_start.append(partial(check_memory, host))
@@ -118,7 +119,10 @@ class Run:
         try:
             world.run(BEGIN + case.span)
             self._calm()
-            world.run(world.now + 5.0)
+            world.run(world.now + 3.0)
+            for host in world.hosts.values():  # who was still to stop when all was calm
+                host.start()
+            world.run(world.now + 3.0)
             for sender in self.senders:
                 sender.last_words()
             done = world.run(world.now + (REFUSED_S if case.loses else CALM_S))
@@ -128,9 +132,9 @@ class Run:
             where = traceback.extract_tb(error.__traceback__)[-1]
             said = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
             return NodeVerdict([("bug", said)], world.events, 0)
-        findings = world.ledger.findings(whole=not case.loses, from_epoch=self._epoch())
-        findings += self._refusals() if case.loses else self._leftovers(done=done)
-        return NodeVerdict(findings, world.events, sum(map(len, world.ledger.logs.values())))
+        found = findings(world.ledger, whole=not case.loses, from_epoch=self._epoch())
+        found += self._refusals() if case.loses else self._leftovers(done=done)
+        return NodeVerdict(found, world.events, sum(map(len, world.ledger.logs.values())))
 
     def _epoch(self) -> int:
         return max((host.node.peers.epoch for host in self.world.hosts.values()), default=0)
@@ -167,7 +171,17 @@ class Run:
                 said = host.node.peers.lost or "nothing"
                 if not said.startswith(f"{fault.site} has lost its history"):
                     found.append(("lost", f"{fault.site} lost its history, and its status says {said}"))
+            elif fault.site in self.world.ledger.forgotten and host.runs and host.node.peers.lost is None:
+                found += self._differs(host)
         return found
+
+    def _differs(self, host: Host) -> list[tuple[str, str]]:
+        """A site that went back and was not refused must have come to the same log."""
+        forgotten = self.world.ledger.forgotten[host.site]
+        log = self.world.ledger.log_of(host.me)[self.saved[host.site][2] :]
+        if log[: len(forgotten)] == forgotten:
+            return []
+        return [("lost", f"{host.site} has an old history, goes on another way, and its status says nothing")]
 
     # Faults.
 
@@ -185,7 +199,10 @@ class Run:
     def _slow(self, fault: Fault) -> None:
         pair = frozenset((fault.site, fault.other))
         self.world.slow[pair] = 100.0
-        self.world.after(fault.lasts, self.world.slow.pop, pair, None)
+        self.world.after(fault.lasts, self._fast, pair)
+
+    def _fast(self, pair: frozenset[SiteId]) -> None:
+        self.world.slow.pop(pair, None)
 
     def _kill(self, fault: Fault) -> None:
         host = self.world.hosts[fault.site]
@@ -245,15 +262,16 @@ class Run:
 
     def _backup(self, fault: Fault) -> None:
         host = self.world.hosts[fault.site]
-        self.saved[fault.site] = (host.disk.backup(), set(self.world.ledger.disks.get(fault.site, ())))
+        backup, names = host.disk.backup(), set(self.world.ledger.disks.get(fault.site, ()))
+        self.saved[fault.site] = (backup, names, len(self.world.ledger.log_of(host.me)))
 
     def _restore(self, fault: Fault) -> None:
         host = self.world.hosts[fault.site]
         host.crash()
         if fault.site in self.saved:
-            backup, names = self.saved[fault.site]
+            backup, names, delivered = self.saved[fault.site]
             host.disk.restore(backup)
-            self.world.ledger.disks[fault.site] = names
+            self.world.ledger.disk_restored(fault.site, names, delivered)
         self.world.after(fault.lasts, host.start)
 
     def _calm(self) -> None:
@@ -279,10 +297,10 @@ def left_at(host: Host) -> list[str]:
     found = [f"{held.what} waits: {held.reason}" for held in said.held]
     found += [f"{window.envelopes} envelopes to {window.to} are not safe" for window in said.windows]
     facts = {
-        "posts wait": said.posts_waiting, "messages are parked": said.parked, "envelopes are unsafe": said.unsafe_envelopes,
-        "bytes are unsafe": said.unsafe_bytes, "envelopes under way": said.under_way, "bytes unread": sum(said.reader_bytes),
-        "bodies are held back": len(node.deliveries.bodies), "refused": len(said.refused),
-        "things wait for the disk": int(node.pipeline.open),
+        "posts wait": said.posts_waiting, "messages are parked": said.parked, "bytes are unsafe": said.unsafe_bytes,
+        "envelopes are unsafe": said.unsafe_envelopes, "envelopes under way": said.under_way,
+        "bytes unread": sum(said.reader_bytes), "bodies are held back": len(node.deliveries.bodies),
+        "refused": len(said.refused), "things wait for the disk": int(node.pipeline.open),
     }  # fmt: skip
     found += [f"{many} {what}" for what, many in facts.items() if many]
     if not node.machines.idle:

@@ -15,9 +15,7 @@ from ordercast.client.values import AckLevel, Lot, Receipt
 from ordercast.core.configuration import Configuration
 from ordercast.errors import LocalError, OrdercastError
 from ordercast.names import GroupId, SiteId
-from ordercast.verify.deliveries import JUDGES
 from ordercast.verify.findings import Sent
-from ordercast.verify.record import Record
 
 Life = tuple[SiteId, int]
 """A site, and how often it was started before."""
@@ -51,8 +49,8 @@ class Attempt:
     """Its sender was told that nothing was sent."""
     added: bool = False
     """It is in a batch: who flushes waits for it."""
-    disk: int = 0
-    """How many disks its source had lost by then."""
+    disk: tuple[int, int] = (0, 0)
+    """How many disks its source had lost by then, and how often it had gone back to an old copy."""
     receipt: Receipt | None = None
 
 
@@ -93,7 +91,12 @@ class Ledger:
     """What was wrong the moment it was seen: the promise, and an example."""
     lost_disks: Counter[SiteId] = field(default_factory=Counter)
     """How many disks each site has lost."""
+    forgotten: dict[SiteId, list[Entry]] = field(default_factory=dict)
+    """What sites had delivered and forgot when an old copy of their disk was restored."""
     _begun: Counter[SiteId] = field(default_factory=Counter)
+    _restored: Counter[SiteId] = field(default_factory=Counter)
+    _lost: dict[SiteId, set[str]] = field(default_factory=dict)
+    """What stood on disks that are gone: who was told of it before was told the truth."""
 
     def problem(self, promise: str, example: str) -> None:
         """Note what is wrong."""
@@ -114,7 +117,7 @@ class Ledger:
         after = sum(len(log) for (of, _), log in self.logs.items() if of == site)
         body = name.encode() + b" " + bytes(size)
         sent = Sent(groups, site, number, after)
-        self.attempts[name] = Attempt(sent, life, body, ack, epoch, disk=self.lost_disks[site])
+        self.attempts[name] = Attempt(sent, life, body, ack, epoch, disk=(self.lost_disks[site], self._restored[site]))
         return name
 
     def took(self, names: Iterable[str]) -> None:
@@ -189,7 +192,8 @@ class Ledger:
             self.problem("receipts", f"{name} is said to be ordered, and nobody says where")
         if ack == "safe":
             for site in self.configuration.union(attempt.sent.groups):
-                if name not in (self.disks.get(site, ()) if self.durable else self._delivered_at(site)):
+                has = self.disks.get(site, set()) | self._lost.get(site, set())
+                if name not in (has if self.durable else self._delivered_at(site)):
                     self.problem("safety", f"{name} is said to be safe, and {site} lacks it")
 
     def _delivered_at(self, site: SiteId) -> set[str]:
@@ -204,7 +208,22 @@ class Ledger:
     def disk_lost(self, site: SiteId) -> None:
         """A site begins with an empty disk."""
         self.lost_disks[site] += 1
-        self.disks[site] = set()
+        self._change_disk(site, set())
+
+    def _change_disk(self, site: SiteId, names: set[str]) -> None:
+        self._lost.setdefault(site, set()).update(self.disks.get(site, ()))
+        self.disks[site] = names
+
+    def disk_restored(self, site: SiteId, names: set[str], delivered: int) -> None:
+        """A site goes back to an old copy of its disk, that held these messages and so many deliveries.
+
+        What it has delivered since, it forgets. Until its peers tell it so, it may go on in its own way; alone.
+        """
+        self._change_disk(site, names)
+        self._restored[site] += 1
+        log = self.log_of((site, 0))
+        self.forgotten[site] = log[delivered:]
+        del log[delivered:]
 
     def delivered(self, life: Life, lot: Lot, before: bytes | None) -> None:
         """A site delivers; after a restart perhaps again. `before`: the stamp of what came before it in its order."""
@@ -257,82 +276,3 @@ class Ledger:
             if reading.wants(log[position].groups):
                 return f"reader {reading.name} of {reading.site[0]} never reads position {position}"
         return None
-
-    # Judging.
-
-    def promised(self, from_epoch: int = 0) -> set[str]:
-        """Return what must be delivered everywhere; where nothing is durable, only what was sent in the last epoch."""
-        found = {entry.name for log in self.logs.values() for entry in log} & self.attempts.keys()
-        for site, names in self.disks.items():
-            found |= {name for name in names if name in self.attempts and self.attempts[name].sent.source == site}
-        for name, attempt in self.attempts.items():
-            whole = attempt.taken and not attempt.failed and attempt.life not in self.crashed
-            if attempt.acknowledged or whole:
-                found.add(name)
-        if not self.durable:
-            found = {name for name in found if self.attempts[name].epoch >= from_epoch}
-        return found
-
-    def record(self, promised: set[str]) -> Record:
-        """Return everything for the judges of `verify.deliveries`."""
-        logs: dict[SiteId, list[str]] = {}
-        stamps: dict[SiteId, list[tuple[tuple[int, int], bytes]]] = {}
-        for (site, life), log in sorted(self.logs.items()):  # a site that forgot everything may begin its stamps anew
-            logs.setdefault(site, []).extend(entry.name for entry in log)
-            places = [((self.configuration.order_of(entry.groups), life), entry.stamp) for entry in log]
-            stamps.setdefault(site, []).extend(places)
-        delivered = {name for log in logs.values() for name in log}
-        sends = {name: attempt.sent for name, attempt in self.attempts.items() if name in promised | delivered}
-        return Record(self.configuration.members, sends, logs, stamps)
-
-    def findings(self, *, whole: bool = True, from_epoch: int = 0) -> list[tuple[str, str]]:
-        """Return everything that is wrong; `whole`: the world calmed down, so nothing may be missing."""
-        promised = self.promised(from_epoch)
-        record = self.record(promised)
-        found = list(self.problems)
-        for name in ("duplicate", "stamps", *sorted(self.promises)):
-            if (example := JUDGES[name](record)) is not None:
-                found.append((name, example.says))
-        if whole:
-            found += [("completeness", example) for example in self._missing(record, promised)]
-            found += [("receipts", f"nobody answers who sent {names[0]}") for names in self.open]
-        found += [("numbers", example) for example in self._two_of_one_number()]
-        return found + [("receipts", example) for example in self._false_receipts()]
-
-    def _missing(self, record: Record, promised: set[str]) -> list[str]:
-        delivered = {site: set(log) for site, log in record.logs.items()}
-        return [
-            f"{site} does not deliver {name}"
-            for name in sorted(promised)
-            for site in self.configuration.union(self.attempts[name].sent.groups)
-            if name not in delivered.get(site, ())
-        ]
-
-    def _false_receipts(self) -> list[str]:
-        """Return receipts that tell another number or place than what is delivered."""
-        entries = {entry.name: entry for log in self.logs.values() for entry in log}
-        wrong, ids = [], dict[tuple[SiteId, int, int], str]()
-        for name, attempt in self.attempts.items():
-            entry, receipt = entries.get(name), attempt.receipt
-            if entry is None:
-                continue
-            if attempt.refused:
-                wrong.append(f"{name} was refused, and is delivered")
-            life = attempt.disk if self.durable else attempt.life[1]
-            if ids.setdefault((entry.source, life, entry.number), name) != name:
-                wrong.append(f"{entry.source}:{entry.number} is {ids[entry.source, life, entry.number]} and {name}")
-            if receipt is not None and receipt.number != entry.number:
-                wrong.append(f"{name} was taken as number {receipt.number} and is number {entry.number}")
-            if receipt is not None and receipt.stamp not in (None, entry.stamp):
-                wrong.append(f"the receipt of {name} tells another place than it is delivered at")
-        return wrong
-
-    def _two_of_one_number(self) -> list[str]:
-        """Return what one site delivers under one number of one source, though it is two messages."""
-        found, known = [], dict[tuple[SiteId, int, SiteId, int], str]()
-        for (site, life), log in self.logs.items():
-            for entry in log:
-                key = (site, 0 if self.durable and site != entry.source else life, entry.source, entry.number)
-                if self.durable and known.setdefault(key, entry.name) != entry.name:
-                    found.append(f"{site} delivers {known[key]} and {entry.name} as {entry.source}:{entry.number}")
-        return found

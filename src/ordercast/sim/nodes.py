@@ -1,35 +1,31 @@
 """Worlds of nodes: virtual time, one seed, real `Node` objects, and a network, disks and clients around them.
 
 A host carries out what its node asks for, as `live.site` does on asyncio. Beside that it crashes: in the middle of a
-turn, while the disk writes, between a commit and the word of it. Everything else that can happen to a site is a fault of
+turn, while the disk writes, between a commit and the word of it. Everything else that can happen to a site is in
 `sim.faults`. The ledger is told of what clients do and see, and of what disks hold; it never looks into a node.
 """
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
 from ordercast.core.effects import Send
-from ordercast.core.events import Multicast
-from ordercast.errors import HistoryError, OrdercastError
-from ordercast.history import records
-from ordercast.history.memory import NoHistory
-from ordercast.history.store import Identity
+from ordercast.errors import OrdercastError
 from ordercast.names import SiteId
 from ordercast.node import inputs as io
 from ordercast.node.node import Node
 from ordercast.node.settings import Settings
 from ordercast.protocols.registry import Deployment
-from ordercast.sim.disk import Disk, SimHistory
+from ordercast.sim.disk import Disk
 from ordercast.sim.ledger import Ledger, Life
 from ordercast.sim.lines import End, Line
 from ordercast.sim.network import Network
-from ordercast.wire import batch
+from ordercast.sim.storage import Storage
+from ordercast.wire.tags import Code
 
 BEGIN = 1000.0  # the clock when a world begins, in seconds: incarnations are times
 FIRST_CALL, LAST_CALL = 0.05, 2.0
-WRITE_S = 0.002  # what a commit takes, about
 
 
 class World:
@@ -95,28 +91,27 @@ class Host:
 
     def __init__(self, world: World, site: SiteId) -> None:
         self.world, self.site = world, site
-        self.disk = Disk()
+        self.storage = Storage(self)
         self.node: Node
         self.life = 0
         self.runs = False
         self.doomed = False  # it crashes in the middle of its next turn
         self.asleep: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None
         self.links: dict[SiteId, End] = {}
-        self.ends: set[End] = set()
+        self.ends: dict[End, None] = {}  # in the order they were made
         self.stopped: OrdercastError | str | None = None
         self.on_start: list[Callable[[], None]] = []
         self.on_resolve: Callable[[Any], None] = lambda token: None
+        self.on_answer: Callable[[io.Resolve], None] = lambda output: None
         self.on_more: dict[Any, Callable[[], None]] = {}
-        self._history: SimHistory | None = None  # where the site is durable
         self._waits: dict[SiteId, float] = {}  # whom we keep calling, and how long until the next call
         self._calls: set[SiteId] = set()  # calls that are planned
-        self._disk_free = 0.0
         self._wake_number = 0
         self._carry: dict[type, Callable[[Any], None]] = {
-            Send: self._send, io.Write: self._write, io.Keep: self._keep, io.ReadPast: self._read,
-            io.Resolve: self._resolve, io.Delivered: self._delivered,
-            io.Sent: lambda output: None, io.More: self._more, io.WakeAt: self._wake_at, io.Dial: lambda output: self.dial(output.peer),
-            io.Hangup: self._hang_up, io.Anew: lambda output: [end.abort() for end in list(self.links.values())],
+            Send: self._send, io.Write: self.storage.write, io.Keep: self.storage.keep, io.ReadPast: self.storage.read,
+            io.Resolve: self._resolve, io.Delivered: self._delivered, io.Sent: lambda output: None,
+            io.More: self._more, io.WakeAt: self._wake_at, io.Dial: lambda output: self.dial(output.peer),
+            io.Hangup: self._hang_up, io.Anew: self._begin_anew,
             io.Note: lambda output: world.note(f"{site} {output.event} {output.facts}"), io.Stopped: self._stopped,
         }  # fmt: skip
 
@@ -124,6 +119,11 @@ class Host:
     def me(self) -> Life:
         """This life of the site."""
         return self.site, self.life
+
+    @property
+    def disk(self) -> Disk:
+        """What keeps its history."""
+        return self.storage.disk
 
     @property
     def listens(self) -> bool:
@@ -138,11 +138,8 @@ class Host:
             return
         world, settings = self.world, self.world.settings
         self.life += 1
-        self.stopped, self._disk_free = None, world.now
-        incarnation = int(world.now * 1000)
-        history: SimHistory | NoHistory = NoHistory(Identity(settings.cluster, self.site, incarnation))
-        if settings.durable:
-            history = self._history = self.disk.open(settings.cluster, self.site, incarnation)
+        self.stopped = None
+        history = self.storage.open(settings, int(world.now * 1000))
         self.node = Node(self.site, settings, world.deployment, history, lambda: world.now)
         self.runs = True
         world.note(f"{self.site} starts, life {self.life}")
@@ -163,7 +160,7 @@ class Host:
 
     def _end(self, *, abruptly: bool) -> None:
         self.runs, self.doomed, self.asleep = False, False, None
-        for end in sorted(self.ends, key=lambda end: end.peer or end.wanted or ""):
+        for end in self.ends:
             end.closed, other = True, end.line.other(end)
             if abruptly and self.world.chance.random() < 0.5:
                 end.line.dead = True
@@ -173,20 +170,7 @@ class Host:
         self._waits.clear()
         self._calls.clear()
         self.on_more.clear()
-        self._power_off()
-
-    def _power_off(self) -> None:
-        """Close the disk: a write under way is done or not; entries of the index since the checkpoint may be gone."""
-        chance = self.world.chance
-        self.disk.crash(commit=not self.disk.full and chance.random() < 0.5)
-        self._history = None
-        kept = self.disk.kept
-        if kept is None:
-            return
-        durable = kept.checkpoint.delivered if kept.checkpoint is not None else 0
-        while kept.entries and kept.entries[-1].position >= durable and chance.random() < 0.5:
-            kept.next_position = kept.entries.pop().position
-        self.world.ledger.stored(self.site, names_in(kept.records.values()))
+        self.storage.power_off()
 
     def sleep(self) -> None:
         """Stop the process for a while (SIGSTOP); peers give up on it only when it takes too long."""
@@ -211,7 +195,7 @@ class Host:
         self.stopped = output.error if output.error is not None else "drained"
         self.world.note(f"{self.site} stopped: {self.stopped}")
         self.world.ledger.places_known = False
-        if output.error is not None:
+        if output.error is not None or not self.world.settings.durable:
             self.world.ledger.crashed.add(self.me)
         self._end(abruptly=False)
 
@@ -260,6 +244,7 @@ class Host:
             names: tuple[str, ...] = output.token
             self.world.ledger.answered(names, output.receipts, output.error)
             self.on_resolve(names)
+            self.on_answer(output)
 
     def _more(self, output: io.More) -> None:
         wake = self.on_more.get(output.reader)
@@ -273,54 +258,6 @@ class Host:
     def _wake(self, number: int) -> None:
         if number == self._wake_number:  # a later word replaces an earlier one
             self.feed(io.Wake())
-
-    # The disk.
-
-    def _on_disk(self, do: Callable[..., None], asked: Any, begin: Callable[..., None] | None = None) -> None:
-        """Let the disk do one thing after the other; it takes its time for each."""
-        chance = self.world.chance
-        begins = max(self.world.now, self._disk_free)
-        self._disk_free = begins + (WRITE_S * chance.expovariate(1) if chance.random() < 0.9 else 20 * WRITE_S)
-        if begin is not None:
-            self.later(begins - self.world.now, self._try, begin, asked)
-        self.later(self._disk_free - self.world.now, self._try, do, asked)
-
-    def _try(self, do: Callable[..., None], asked: Any) -> None:
-        try:
-            do(asked)
-        except HistoryError as error:
-            self._tell(io.DiskFailed(error))
-
-    @property
-    def history(self) -> SimHistory:
-        """The history of this life."""
-        assert self._history is not None, "a site that is not durable writes"
-        return self._history
-
-    def _write(self, output: io.Write) -> None:
-        self._on_disk(self._written, output, lambda asked: self.history.write(asked.records, asked.positions))
-
-    def _written(self, output: io.Write) -> None:
-        self.history.commit()
-        self.world.ledger.stored(self.site, names_in(output.records))
-        self._tell(io.Committed(0.001))
-
-    def _keep(self, output: io.Keep) -> None:
-        self._on_disk(self._kept, output)
-
-    def _kept(self, output: io.Keep) -> None:
-        self.history.keep(output.checkpoint, output.from_delivered, output.needed)
-        self._tell(io.Kept())
-
-    def _read(self, output: io.ReadPast) -> None:
-        self._on_disk(self._past, output)
-
-    def _past(self, output: io.ReadPast) -> None:
-        self._tell(io.Past(output.reader, self.history.past(output.begin, output.at_most)))
-
-    def _tell(self, given: io.Input) -> None:
-        """Tell the node of what the disk did; a moment later, so that a crash may come between."""
-        self.later(self.world.chance.choice([0.0, 0.0, 0.001]), self.feed, given)
 
     # Connections.
 
@@ -344,7 +281,7 @@ class Host:
             return
         line = Line(self, self.world.hosts[peer])
         for end in line.ends:
-            end.host.ends.add(end)
+            end.host.ends[end] = None
         line.ends[0].greet(peer)
 
     def prefers(self, end: End) -> bool:
@@ -362,7 +299,7 @@ class Host:
 
     def unlinked(self, end: End) -> None:
         """A connection is gone."""
-        self.ends.discard(end)
+        self.ends.pop(end, None)
         peer = end.peer or end.wanted
         if end.peer is not None and self.links.get(end.peer) is end:
             del self.links[end.peer]
@@ -372,19 +309,12 @@ class Host:
             self._waits[peer] = FIRST_CALL if end.peer is not None else min(2 * self._waits[peer], LAST_CALL)
             self._call_later(peer, self._waits[peer])
 
+    def _begin_anew(self, output: io.Anew) -> None:
+        for end in list(self.links.values()):
+            end.abort()
+
     def _hang_up(self, output: io.Hangup) -> None:
         self.world.note(f"{self.site} hangs up on {output.peer}: {output.reason}")
         end = self.links.get(output.peer)
         if end is not None:
-            end.refuse(output.reason, output.code) if output.reason else end.close()
-
-
-def names_in(stored: Iterable[bytes]) -> set[str]:
-    """Return the names of all messages in some records."""
-    found = set[str]()
-    for record in stored:
-        said = records.decode(record)
-        envelope = said if isinstance(said, Multicast) else records.envelope_of(said)
-        if envelope is not None and envelope.body:
-            found.update(body.partition(b" ")[0].decode() for body in batch.unpack(envelope.body))
-    return found
+            end.refuse(output.reason, Code(output.code)) if output.reason else end.close()
