@@ -18,7 +18,7 @@ from ordercast.sim.clients import Habits
 from ordercast.sim.faults import Fault, NodeCase
 from ordercast.sim.network import Network
 from ordercast.sim.scenario import Scenario, deploy
-from tests.support.campaign import HYBRID, QUICK, Kind
+from tests.support.campaign import HYBRID, KINDS, QUICK, Kind
 
 SITES = [f"s{index}" for index in range(5)]
 MIXES = ("calm", "jitter", "lossy", "resets", "crashes", "disks", "readers", "everything")

@@ -28,7 +28,7 @@ from ordercast.live.port import Port
 from ordercast.live.transport import Listener, Tcp, Transport
 from ordercast.names import GroupId, SiteId
 from ordercast.node import inputs as io
-from ordercast.node import status
+from ordercast.node import recovery, status
 from ordercast.node.node import Node
 from ordercast.node.readers import Reader
 from ordercast.wire.codec import Encoder
@@ -105,6 +105,7 @@ class Site:
         settings = settings_of(self.cluster, self.deployment)
         self.node = Node(self.me, settings, self.deployment, history, self.clock)
         self._carry |= {io.Write: disk.write, io.Keep: disk.keep, io.ReadPast: disk.read}
+        recovery.check(history, settings, self.me)  # nothing is changed before it is known whose history this is
         if self.cluster.export is not None:
             self.exporter = exporter = Exporter(self, Path(self.cluster.folder) / self.cluster.export)
             self._carry |= {

@@ -19,12 +19,13 @@ from ordercast.core.effects import Deliver, Placed, Safe
 from ordercast.core.events import Multicast
 from ordercast.errors import HistoryError
 from ordercast.history import records
-from ordercast.history.store import Checkpoint, Position
+from ordercast.history.store import Checkpoint, History, Position
 from ordercast.names import GroupId, SiteId
 from ordercast.node import inputs as io
 from ordercast.node.changes import differences
 from ordercast.node.deliveries import Identity, Stream
 from ordercast.node.peers import Life
+from ordercast.node.settings import Settings
 from ordercast.wire import batch
 
 if TYPE_CHECKING:
@@ -178,14 +179,24 @@ def recover(node: "Node") -> Iterator[None]:
             yield
 
 
-def _restore(node: "Node", found: Checkpoint) -> None:
+def check(history: History, settings: Settings, me: SiteId) -> State | None:
+    """Return the state in the checkpoint of a history; raises HistoryError when it is of another plan."""
+    found = history.checkpoint()
+    if found is None:
+        return None
     state = decode(found.state)
-    if state.plan != node.settings.plan:
-        told = differences(state.described, node.settings.described)
+    if state.plan != settings.plan:
+        told = differences(state.described, settings.described)
         raise HistoryError(
-            f"{node.me} has a history of another plan ({told}); nothing was changed. Go back to what it was, or start"
-            f" over: stop all sites, move {node.settings.data} aside on every machine, and start again"
+            f"{me} has a history of another plan ({told}); nothing was changed. Go back to what it was, or start"
+            f" over: stop all sites, move {settings.data} aside on every machine, and start again"
         )
+    return state
+
+
+def _restore(node: "Node", found: Checkpoint) -> None:
+    state = check(node.history, node.settings, node.me)
+    assert state is not None
     node.machines.restore(node.deployment.decode(state.machines))
     node.pipeline.written = found.records
     done = node.deliveries
