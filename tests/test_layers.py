@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
 }
 IMPURE = {"asyncio", "socket", "random", "threading", "subprocess", "datetime", "tempfile", "os"}
-PURE = {"names", "errors", "planning", "verify", "core", "protocols", "wire", "sim"}
+PURE = {"names", "errors", "planning", "verify", "core", "protocols", "wire", "node", "sim"}
 
 
 def imported(path: Path) -> set[str]:

@@ -113,7 +113,7 @@ def test_a_damaged_plan_in_the_data_folder_is_refused(tmp_path: object) -> None:
     (path,) = cluster.data_folder.glob("plan-*.json")
     path.write_bytes(msgspec.json.encode(replace(plan, edges=plan.edges[1:])))
 
-    with pytest.raises(InputError, match=rf"{path.name}: not a plan for this cluster \(PG2 does not hold"):
+    with pytest.raises(InputError, match=rf"{path.name}: not a plan for this cluster: PG2 does not hold"):
         deploy_cluster(cluster)
     path.write_bytes(msgspec.json.encode(replace(plan, level=Level.TOTAL)))
     with pytest.raises(InputError, match="is for total"):

@@ -1,8 +1,8 @@
 """The machines' messages to bytes and back; new fields go last, with defaults.
 
 A message travels as a tag, the id of its class, a stream and a number (both zero unless it travels on a numbered edge),
-and its fields as a msgpack array, which starts with the tag too: so messages inside snapshots are told apart. Bodies are
-opaque.
+and its fields as a msgpack array, which starts with the tag too: so messages inside snapshots are told apart. Bodies
+are opaque.
 """
 
 from zlib import crc32
