@@ -28,7 +28,7 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]], Kind]] = [
     ("a receipt before its commit", O, [("host.after_commit(Resolve(waiter.token, receipts))", "self.tell(Resolve(waiter.token, receipts))")], PROPAGATION),
     ("a flush before its commit", N, [("self.after_commit(io.Resolve(given.token))", "self.tell(io.Resolve(given.token))")], ARROW),
     ("a parked message is dropped", I, [("        self.parked.setdefault(class_id, deque()).append((peer, message))\n", "        if self.waited % 5 == 4:\n            self.waited += 1\n            return True\n        self.parked.setdefault(class_id, deque()).append((peer, message))\n")], PROPAGATION),
-    ("one parked message is let in", I, [("while queue and not self.readers.holds_up(class_id)", "if queue and class_id not in")], PROPAGATION),
+    ("one parked message is let in", I, [("while queue and not self.readers.holds_up(class_id)", "if queue and not self.readers.holds_up(class_id)")], PROPAGATION),
     ("parked messages are let in last first", I, [("queue.popleft()", "queue.pop()")], PROPAGATION),
     ("a reader that reads lets nobody in", N, [("        if self.intake.parked:\n            self.intake.let_in()", "        pass")], PROPAGATION),
     ("a reader that leaves lets nobody in", N, [("        self.readers.leave(given.reader)\n        self.intake.let_in()", "        self.readers.leave(given.reader)")], PROPAGATION),
