@@ -115,6 +115,8 @@ class Sender:
         ledger.waits(post.token, post.ack)
         ledger.took(post.token)
         self.host.feed(post)
+        if self.host.told_lost and not ledger.attempts[post.token[0]].failed:
+            ledger.problem("lost", f"{self.host.site} knows that it has lost its history, and takes {post.token[0]}")
 
     def _attempt(self, groups: tuple[GroupId, ...], ack: AckLevel) -> str:
         world, host = self.host.world, self.host

@@ -222,6 +222,9 @@ class Ledger:
         self._change_disk(site, names)
         self._restored[site] += 1
         log = self.log_of((site, 0))
+        for attempt in self.attempts.values():
+            if attempt.sent.source == site:
+                attempt.sent = attempt.sent._replace(after=min(attempt.sent.after, delivered))
         self.forgotten[site] = log[delivered:]
         del log[delivered:]
 

@@ -129,6 +129,8 @@ class End:
             self._greeted(peers.read(Tag.HELLO, peers.encode(what)))
         elif isinstance(what, Refuse):
             peer = self.peer or self.wanted
+            if what.code == Code.LOST_HISTORY and what.reason.startswith(f"{self.host.site} has lost "):
+                self.host.told_lost = True
             if peer is not None and what.code != Code.BUSY:
                 self.host.feed(io.RefusedBy(peer, what.reason, what.code))
             self.close()

@@ -95,6 +95,7 @@ class Host:
         self.node: Node
         self.life = 0
         self.runs = False
+        self.told_lost = False  # in this life: a peer says that this site has lost its history
         self.doomed = False  # it crashes in the middle of its next turn
         self.asleep: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None
         self.links: dict[SiteId, End] = {}
@@ -138,7 +139,7 @@ class Host:
             return
         world, settings = self.world, self.world.settings
         self.life += 1
-        self.stopped = None
+        self.stopped, self.told_lost = None, False
         history = self.storage.open(settings, int(world.now * 1000))
         self.node = Node(self.site, settings, world.deployment, history, lambda: world.now)
         self.runs = True
