@@ -20,6 +20,7 @@ from ordercast.protocols.registry import Deployment
 from ordercast.sim.carrier import Carrier
 from ordercast.sim.film import Film, Mark
 from ordercast.sim.happenings import (
+    ARRIVE,
     FAULT,
     LINK,
     MULTICAST,
@@ -110,6 +111,9 @@ class World(Carrier):
             self._tick_all()
             return
         self._pending -= 1
+        if kind == ARRIVE:
+            self._arrive(site, what)  # type: ignore[arg-type]
+            return
         if kind == ORDER:
             self._next_order()
         if kind == FAULT:
@@ -119,10 +123,8 @@ class World(Carrier):
         elif kind == RESUME:
             if self._sessions.get(what.ends, 0) == what.session:  # type: ignore[union-attr]
                 self._arrive(site, what.event)  # type: ignore[union-attr]
-        elif site in self._down or site in self._paused:
-            self._arrive(site, what)  # type: ignore[arg-type]
         else:
-            self._feed(site, what)  # type: ignore[arg-type]
+            self._arrive(site, what)  # type: ignore[arg-type]
 
     def _arrive(self, site: SiteId, event: Event) -> None:
         if site in self._down:
