@@ -163,19 +163,16 @@ def test_issue_12_d_safe_is_told_although_a_member_of_another_group_is_away() ->
     assert len(deployment.groups.classes) == 1
     cluster = Cluster(deployment)
     cluster.away.add("d")
-    cluster.do("a", Multicast(("y",), b"", True))
-    for _ in range(5):
-        cluster.do("a", Multicast(("x",), b"", True))
-        cluster.do("c", Multicast(("x",), b"", True))
-    cluster.do("c", Multicast(("y",), b"", True))
+    for source in "abc":
+        cluster.do(source, Multicast(("y",), b"", True))
+        for _ in range(5):
+            cluster.do(source, Multicast(("x",), b"", True))
     cluster.tick()
-    assert sorted(cluster.safe["a"]) == [2, 3, 4, 5, 6]
-    assert sorted(cluster.safe["c"]) == [1, 2, 3, 4, 5]
+    assert [sorted(cluster.safe[source]) for source in "abc"] == [[2, 3, 4, 5, 6]] * 3
 
     cluster.away.clear()
     cluster.tick()
-    assert sorted(cluster.safe["a"]) == [1, 2, 3, 4, 5, 6]
-    assert sorted(cluster.safe["c"]) == [1, 2, 3, 4, 5, 6]
+    assert [sorted(cluster.safe[source]) for source in "abc"] == [[1, 2, 3, 4, 5, 6]] * 3
 
 
 def test_more_gaps_than_one_acknowledgement_holds_are_told_one_after_the_other() -> None:

@@ -13,6 +13,7 @@ Invariants: acked <= sent; settled < expected; every number in `beyond` lies bet
 """
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any, TypeVar
 
 from ordercast.core.effects import Append, Effect, Held, Refuse, Send
@@ -169,19 +170,15 @@ class Edges:
             if not before < first <= last <= out.sent:
                 raise PeerError(f"{sender} acknowledges {first}-{last}, which makes no sense here")
             before = last
-        for number in range(out.acked + 1, upto + 1):
-            self._drop(out, number)
-        for first, last in beyond:
-            for number in range(max(first, out.acked + 1), last + 1):
-                self._drop(out, number)
+        numbers: Iterable[int] = range(out.acked + 1, upto + 1)
+        if beyond:
+            numbers = chain(numbers, *(range(max(first, out.acked + 1), last + 1) for first, last in beyond))
+        for number in numbers:  # some perhaps for the second time
+            if out.kept.pop(number, None) is not None and number in out.because:
+                self.settling.pay(*out.because.pop(number))
         if upto > out.acked:
             out.acked, out.since = upto, self.now
         assert out.acked <= out.sent, "acknowledged before it was sent"
-
-    def _drop(self, out: Out[Any], number: int) -> None:
-        """A number is acknowledged, perhaps for the second time."""
-        if out.kept.pop(number, None) is not None and number in out.because:
-            self.settling.pay(*out.because.pop(number))
 
     def _told_last(self, sender: SiteId, stream: int, last: int, effects: list[Effect]) -> None:
         edge = self._incoming((sender, stream))
@@ -280,7 +277,8 @@ def step_over(edges: Edges, event: Event, originate: Originate, check: Check, ta
     if isinstance(event, Received):
         if type(event.message) is not Carry:
             return edges.control(event.sender, event.message)
-        edges.check_stream(event.sender, event.message.stream)
+        if not 0 <= event.message.stream < edges.streams:
+            edges.check_stream(event.sender, event.message.stream)
         check(event.sender, event.message.message)
         effects: list[Effect] = [Append(event)]
         for message in edges.receive(event.sender, event.message, effects):

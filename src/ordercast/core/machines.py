@@ -53,7 +53,10 @@ class Machines:
         """
         kind = type(event)
         if kind is Received:
-            return self._of(event.class_id, event.sender).step(event)  # type: ignore[union-attr]
+            machine = self._awake.get(event.class_id)  # type: ignore[union-attr]
+            if machine is None:
+                machine = self._of(event.class_id, event.sender)  # type: ignore[union-attr]
+            return machine.step(event)
         if kind is Multicast:
             return self.machine(self.configuration.destination(event.groups)).step(event)  # type: ignore[union-attr]
         if kind is Tick:
@@ -62,9 +65,6 @@ class Machines:
         return self._all(event, self._machines)
 
     def _of(self, class_id: ClassId, sender: SiteId) -> Machine:
-        machine = self._awake.get(class_id)
-        if machine is not None:
-            return machine
         if class_id not in self.configuration.classes:
             raise PeerError(f"{sender} speaks of class {class_id}, which {self.me} does not know")
         return self.machine(class_id)

@@ -8,15 +8,18 @@ from ordercast.core.events import Control, Event, LinkDown, LinkUp, Message, Rec
 from ordercast.core.resume import Resume
 from ordercast.names import SiteId
 from ordercast.sim.film import Film, Mark, flight_of
-from ordercast.sim.happenings import ARRIVE, RESUME, TICK, Happening, Link, Outcome, Resumed
+from ordercast.sim.happenings import ARRIVE, LINK, RESUME, TICK, Happening, Link, Outcome, Resumed, Trace
 from ordercast.sim.network import Network
 
 
 class Carrier:
     """What carries messages; the world is one."""
 
-    def __init__(self, network: Network, seed: int, tick: float, film: Film | None, outcome: Outcome) -> None:
-        self.network, self.chance, self.film, self.outcome = network, random.Random(seed), film, outcome
+    def __init__(
+        self, network: Network, seed: int, tick: float, trace: Trace | None, film: Film | None, sites: list[SiteId]
+    ) -> None:
+        self.network, self.chance, self.trace, self.film = network, random.Random(seed), trace, film
+        self.outcome = Outcome(load=dict.fromkeys(sites, 0))
         self.now, self.tick_every = 0.0, tick
         self._awake: dict[SiteId, None] = {}  # sites that have something to do at ticks
         self._ticking = False
@@ -27,6 +30,9 @@ class Carrier:
         self._free: dict[SiteId, float] = {}
         self._network_free = 0.0
         self._sessions: dict[frozenset[SiteId], int] = {}  # how often a link went up or down
+        for cut in self.network.cuts:
+            self._push(cut.begin, LINK, cut.a, Link(cut.a, cut.b, up=False))
+            self._push(cut.end, LINK, cut.a, Link(cut.a, cut.b, up=True))
 
     def _push(self, time: float, kind: int, site: SiteId, what: Happening) -> None:
         self._order += 1
@@ -114,3 +120,7 @@ class Carrier:
     def _mark(self, site: SiteId, kind: str, text: str = "") -> None:
         if self.film is not None:
             self.film.happens(Mark(site, self.now, kind, text))
+
+    def _tell(self, what: str) -> None:
+        if self.trace:
+            self.trace(f"{self.now:g} {what}")

@@ -20,6 +20,7 @@ from ordercast.protocols.registry import Deployment
 from ordercast.sim.carrier import Carrier
 from ordercast.sim.film import Film, Mark
 from ordercast.sim.happenings import (
+    ARRIVE,
     FAULT,
     LINK,
     MULTICAST,
@@ -54,8 +55,8 @@ class World(Carrier):
         keep: bool = True,
         film: Film | None = None,
     ) -> None:
-        super().__init__(network or Network(), seed, tick, film, Outcome(load=dict.fromkeys(deployment.sites, 0)))
-        self.deployment, self.trace, self.keep = deployment, trace, keep
+        super().__init__(network or Network(), seed, tick, trace, film, deployment.sites)
+        self.deployment, self.keep = deployment, keep
         self.watch = Watch(deployment.groups.members, deployment.promises, receipts=deployment.receipts)
         self.watch.all_places = not (self.network.loss or self.network.cuts or self.network.jitter or durable)
         self.machines: dict[SiteId, Machines] = {site: deployment.machines(site) for site in deployment.sites}
@@ -67,9 +68,7 @@ class World(Carrier):
         self._reply: Reply | None = None
         self._paused: dict[SiteId, list[Event]] = {}
         self._delivered_at = dict.fromkeys(self.machines, 0)
-        for cut in self.network.cuts:
-            self._push(cut.begin, LINK, cut.a, Link(cut.a, cut.b, up=False))
-            self._push(cut.end, LINK, cut.a, Link(cut.a, cut.b, up=True))
+        self._order_of = {group: deployment.groups.order_of((group,)) for group in deployment.groups.members}
 
     def multicast(self, time: float, source: SiteId, groups: tuple[GroupId, ...], body: bytes = b"") -> None:
         """Let the application at a site send."""
@@ -112,6 +111,9 @@ class World(Carrier):
             self._tick_all()
             return
         self._pending -= 1
+        if kind == ARRIVE:
+            self._arrive(site, what)  # type: ignore[arg-type]
+            return
         if kind == ORDER:
             self._next_order()
         if kind == FAULT:
@@ -138,7 +140,9 @@ class World(Carrier):
         if self.trace:
             self.trace(f"{self.now:g} {site} <- {event}")
         effects = self.machines[site].step(event)
-        self._wake(site)
+        self._awake[site] = None
+        if not self._ticking:
+            self._wake(site)
         self._carry_out(site, effects)
 
     def _carry_out(self, site: SiteId, effects: list[Effect]) -> None:
@@ -189,7 +193,7 @@ class World(Carrier):
 
     def _deliver(self, site: SiteId, envelope: Envelope, stamp: bytes) -> None:
         self.outcome.delivered += 1
-        order = self.deployment.groups.order_of(envelope.groups)
+        order = self._order_of[envelope.groups[0]]
         self.watch.delivered(site, envelope.source, envelope.number, order, stamp, envelope.body)
         if self.logs is not None:
             self._handed[site].append((envelope, stamp))
@@ -234,8 +238,7 @@ class World(Carrier):
         else:
             if crash.pause:
                 self._paused[site] = []
-                if self.trace:
-                    self.trace(f"{self.now:g} {site} pauses")
+                self._tell(f"{site} pauses")
             elif crash.between and site in self.machines:
                 self._doomed.add(site)
             else:
@@ -249,8 +252,7 @@ class World(Carrier):
             if other != site:
                 self._link(Link(site, other, up=False))
         self.watch.lost_receipts(site)
-        if self.trace:
-            self.trace(f"{self.now:g} {site} crashes")
+        self._tell(f"{site} crashes")
         self._mark(site, "crash")
 
     def _restart(self, site: SiteId) -> None:
@@ -266,8 +268,7 @@ class World(Carrier):
             machine.restore(self.deployment.decode(state))
         self._replay(site, machine, self._handed[site][before:])
         self._wake(site)
-        if self.trace:
-            self.trace(f"{self.now:g} {site} is back, {len(self.logs[site])} events replayed")
+        self._tell(f"{site} is back, {len(self.logs[site])} events replayed")
         self._mark(site, "back")
         for other in self.machines:
             if other != site:
