@@ -32,6 +32,10 @@ class PeerError(OrdercastError):
     """A peer sent what the protocol forbids; the link to it is dropped."""
 
 
+class LostHistoryError(PeerError):
+    """A message of a site that has lost its history, whoever passes it on: it is not taken, and the site is named."""
+
+
 class UnreachableError(OrdercastError):
     """Nobody answers at that address; nothing was sent."""
 

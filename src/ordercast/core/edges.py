@@ -91,6 +91,15 @@ class Edges:
         carry = out.kept[out.sent] = Carry(stream, out.sent, message)
         return Send(to, carry, self.class_id)
 
+    def is_new(self, sender: SiteId, carry: Carry[Any]) -> bool:
+        """Whether a message will be kept: one that came before, or comes too early, leaves no trace and no record."""
+        edge = self._in.get((sender, carry.stream))
+        expected = 1 if edge is None else edge.expected
+        if carry.number == expected:
+            return True
+        early = edge is not None and carry.number in edge.early
+        return expected < carry.number <= expected + EARLY_AT_MOST and not early
+
     def receive(self, sender: SiteId, carry: Carry[Any], effects: list[Effect]) -> list[Any]:
         """Return the messages that are now in order; adds a request to `effects` when one is missing."""
         key = (sender, carry.stream)
@@ -280,7 +289,7 @@ def step_over(edges: Edges, event: Event, originate: Originate, check: Check, ta
         if not 0 <= event.message.stream < edges.streams:
             edges.check_stream(event.sender, event.message.stream)
         check(event.sender, event.message.message)
-        effects: list[Effect] = [Append(event)]
+        effects: list[Effect] = [Append(event)] if edges.is_new(event.sender, event.message) else []
         for message in edges.receive(event.sender, event.message, effects):
             try:
                 take(event.sender, message, effects)

@@ -35,4 +35,4 @@ def is_of_tree(stamp: bytes, start: bytes, depth: int) -> bool:
     size = len(stamp)
     if size % NUMBER or not 2 * NUMBER <= size <= (depth + 1) * NUMBER or not stamp.startswith(start):
         return False
-    return all(stamp[at] & 0x80 for at in range(NUMBER, size, NUMBER))
+    return min(stamp[NUMBER::NUMBER]) >= 0x80

@@ -3,8 +3,6 @@
 from ordercast.client.values import Lot
 from ordercast.core.configuration import Configuration
 from ordercast.core.effects import Deliver
-from ordercast.core.events import Event, Multicast, Received
-from ordercast.core.streams import Carry
 from ordercast.history.store import Position
 from ordercast.names import GroupId, SiteId
 from ordercast.node.inputs import Delivered
@@ -20,25 +18,16 @@ class Deliveries:
     """One per node."""
 
     def __init__(self, groups: frozenset[GroupId], configuration: Configuration) -> None:
-        self.groups, self.configuration = groups, configuration
+        self.groups = groups
+        self.order_of = {group: names[0] for names in configuration.orders for group in names}
         self.count = 0  # messages delivered: the position of the next one
         self.last: dict[SiteId, int] = {}  # number of the last message of each source
         self.stamps: dict[GroupId, bytes] = {}  # of the last message of each order, by its name
         self.bodies: dict[Identity, int] = {}  # envelopes not yet delivered here, and the record each came in
         self.numbers: dict[Stream, int] = {}  # the last envelope of each stream that was delivered
 
-    def note(self, event: Event, record: int, identity: Identity) -> None:
-        """Remember in which record an envelope came that is to be delivered here; `identity` if it is our own."""
-        if type(event) is Multicast:
-            self._hold(event.groups, identity, record)
-        elif type(event) is Received:
-            message = event.message
-            envelope = getattr(message.message if type(message) is Carry else message, "envelope", None)
-            if envelope is not None and envelope.body:
-                self._hold(envelope.groups, (envelope.source, envelope.incarnation, envelope.number), record)
-
-    def _hold(self, groups: tuple[GroupId, ...], identity: Identity, record: int) -> None:
-        """Hold back what is for us and was not delivered: a machine may log a message again when it comes again."""
+    def hold(self, groups: tuple[GroupId, ...], identity: Identity, record: int) -> None:
+        """Remember in which record an envelope came, when it is for us and was not delivered."""
         source, incarnation, number = identity
         if not self.groups.isdisjoint(groups) and number > self.numbers.get((source, incarnation, groups), 0):
             self.bodies.setdefault(identity, record)
@@ -49,8 +38,9 @@ class Deliveries:
         first, many = batch.read_head(envelope.body)
         lot = Lot(self.count, envelope.groups, envelope.source, first, stamp, envelope.body)
         self.count += many
-        self.last[envelope.source] = max(self.last.get(envelope.source, 0), first + many - 1)
-        order = self.configuration.orders[self.configuration.order_of(envelope.groups)][0]
+        if first + many > self.last.get(envelope.source, 0):  # classes of one source may overtake each other
+            self.last[envelope.source] = first + many - 1
+        order = self.order_of[envelope.groups[0]]
         before = self.stamps.get(order)
         assert before is None or before < stamp, f"{envelope} was delivered after a larger stamp of its order"
         self.stamps[order] = stamp + (many - 1).to_bytes(4, "big")

@@ -13,7 +13,7 @@ import msgspec
 from ordercast.core.configuration import NUMBER_AT_MOST, Configuration
 from ordercast.core.events import Control, Envelope, Event, Message, Received
 from ordercast.core.streams import Ack, Carry, Null, Resend
-from ordercast.errors import PeerError
+from ordercast.errors import LostHistoryError, PeerError
 from ordercast.names import ClassId, SiteId
 from ordercast.node.inputs import Hangup, Output
 from ordercast.node.pace import Pace
@@ -57,8 +57,9 @@ def _fields(kind: type[Message]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 class Checker:
     """Knows the configuration; raises PeerError for what no honest host sends. Who may say what, the machines check."""
 
-    def __init__(self, me: SiteId, configuration: Configuration) -> None:
-        self.me, self.configuration = me, configuration
+    def __init__(self, me: SiteId, configuration: Configuration, doubts: Callable[[SiteId, int], str | None]) -> None:
+        """`doubts` says why an envelope of this life of a source is not taken, if so."""
+        self.me, self.configuration, self._doubts = me, configuration, doubts
         self.groups = frozenset(group for group, sites in configuration.members.items() if me in sites)
 
     def check(self, sender: SiteId, class_id: ClassId, message: Message) -> None:
@@ -84,11 +85,13 @@ class Checker:
         if envelope is not None:
             if envelope.class_id != class_id:
                 raise PeerError(f"{sender} sent {envelope} of class {envelope.class_id} as class {class_id}")
-            self._check_body(sender, envelope, may_be_empty=kind in STUBS)
+            doubts = self._doubts(envelope.source, envelope.incarnation)
+            if doubts is not None:
+                raise LostHistoryError(doubts)
+            self._check_body(envelope, may_be_empty=kind in STUBS)
 
-    def _check_body(self, sender: SiteId, envelope: Envelope, *, may_be_empty: bool) -> None:
+    def _check_body(self, envelope: Envelope, *, may_be_empty: bool) -> None:
         """A body is a batch: wholly checked where it is delivered, its head elsewhere; a stub has none."""
-        self.configuration.order_class(envelope.class_id).check(sender, envelope)
         if not self.groups.isdisjoint(envelope.groups):
             batch.unpack(envelope.body)
         elif envelope.body or not may_be_empty:
@@ -106,9 +109,11 @@ class Intake:
         clock: Callable[[], float],
         step: Callable[[Event], None],
         tell: Callable[[Output], None],
+        lost: Callable[[SiteId, str], None],
     ) -> None:
+        """`lost` is called with a peer that passes on what a site without its history sent, and the reason."""
         self.checker, self.readers, self.pace = checker, readers, pace
-        self.clock, self.step, self.tell = clock, step, tell
+        self.clock, self.step, self.tell, self.lost = clock, step, tell, lost
         self.parked: dict[ClassId, deque[tuple[SiteId, Message]]] = {}
         self.waited = 0  # messages that ever waited
         self.resent = 0  # messages that peers asked for again
@@ -116,16 +121,19 @@ class Intake:
 
     def take(self, peer: SiteId, messages: list[tuple[ClassId, Message]]) -> None:
         """Let in what a peer sent; what no honest peer sends ends the link to it."""
+        now = self.clock()
         try:
             for class_id, message in messages:
                 self.checker.check(peer, class_id, message)
                 if (self.parked or self.readers.full) and self._holds(peer, class_id, message):
                     continue
-                self._let_in(peer, class_id, message)
+                self._let_in(peer, class_id, message, now)
+        except LostHistoryError as error:
+            self.lost(peer, str(error))
         except PeerError as error:
             self.tell(Hangup(peer, str(error)))
         self.pace.active = True
-        self.pace.rest(self.clock())
+        self.pace.rest(now)
 
     def _holds(self, peer: SiteId, class_id: ClassId, message: Message) -> bool:
         """Whether a message waits outside now, or is dropped because what it speaks of waits there."""
@@ -140,30 +148,31 @@ class Intake:
         self.waited += 1
         return True
 
-    def _let_in(self, peer: SiteId, class_id: ClassId, message: Message) -> None:
+    def _let_in(self, peer: SiteId, class_id: ClassId, message: Message, now: float) -> None:
         self.step(Received(peer, message, class_id))
         if type(message) is Carry:
             envelope = getattr(message.message, "envelope", None)
             if envelope is not None:
-                self.pace.took(self.clock(), len(envelope.body))
+                self.pace.took(now, len(envelope.body))
                 self.extra += self.checker.groups.isdisjoint(envelope.groups)
             if getattr(message.message, "receipt", False):
-                self.pace.hurry(self.clock())
+                self.pace.hurry(now)
         elif type(message) is Resend:
             self.resent += message.last - message.first + 1
         elif type(message) is Ack:
-            self.pace.acknowledged(self.clock())
+            self.pace.acknowledged(now)
 
     def let_in(self) -> None:
         """A reader has read, or is gone: let in what waited, as far as there is room."""
+        now = self.clock()
         for class_id in list(self.parked):
             queue = self.parked[class_id]
             while queue and not self.readers.holds_up(class_id):
                 peer, message = queue.popleft()
                 try:
-                    self._let_in(peer, class_id, message)
+                    self._let_in(peer, class_id, message, now)
                 except PeerError as error:
                     self.tell(Hangup(peer, str(error)))
             if not queue:
                 del self.parked[class_id]
-        self.pace.rest(self.clock())
+        self.pace.rest(now)

@@ -21,7 +21,7 @@ from ordercast.history.store import History
 from ordercast.names import ClassId, GroupId, SiteId
 from ordercast.node import inputs as io
 from ordercast.node import recovery
-from ordercast.node.deliveries import Deliveries, Identity
+from ordercast.node.deliveries import Deliveries
 from ordercast.node.intake import Checker, Intake
 from ordercast.node.outbox import Outbox
 from ordercast.node.pace import Pace
@@ -74,10 +74,10 @@ class Node:
         self.pace = Pace()
         self.deliveries = Deliveries(self.groups, self.configuration)
         self.readers = Readers(limits.inbox_bytes, self.class_of, self.groups, self.tell)
-        checker = Checker(me, self.configuration)
-        self.intake = Intake(checker, self.readers, self.pace, clock, self._step, self.tell)
-        self.outbox = Outbox(self, limits, self.tell)
         self.peers = Peers(me, settings, neighbours(deployment, me), self.incarnation, int(clock() * 1000))
+        checker = Checker(me, self.configuration, self.peers.doubts)
+        self.intake = Intake(checker, self.readers, self.pace, clock, self._step, self.tell, self._lost)
+        self.outbox = Outbox(self, limits, self.tell)
         self.keeper = Keeper(self)
         self.pipeline = Pipeline(
             durable=settings.durable, record=self._record, do=self._do, tell=self.tell, freeze=self.keeper.freeze
@@ -220,9 +220,15 @@ class Node:
 
     def _refuse(self, effect: Refuse) -> None:
         """A machine will not talk to a peer: it broke the protocol, or the counts show that one of us lost history."""
-        self.tell(io.Hangup(effect.peer, effect.reason, effect.code))
         if effect.code == LOST:
-            self._heard(effect.peer, effect.reason, effect.code)
+            self._lost(effect.peer, effect.reason)
+        else:
+            self.tell(io.Hangup(effect.peer, effect.reason, effect.code))
+
+    def _lost(self, peer: SiteId, reason: str) -> None:
+        """Somebody has lost history, it shows in what a peer says: there is no link to it, whoever it was."""
+        self.tell(io.Hangup(peer, reason, LOST))
+        self._heard(peer, reason, LOST)
 
     def _heard(self, peer: SiteId, reason: str, code: str) -> None:
         """There is no link to a peer, for a reason; a site that has lost its history talks to nobody any more."""
@@ -237,8 +243,7 @@ class Node:
         self.note("cluster.began_anew", epoch=epoch, reason=str(lost))
         self.deployment = replace(self.deployment, groups=self.configuration.in_epoch(epoch))
         self.configuration = self.deployment.groups
-        self.intake.checker = Checker(self.me, self.configuration)
-        self.deliveries.configuration = self.configuration
+        self.intake.checker = Checker(self.me, self.configuration, self.peers.doubts)
         sent = self.machines.sent  # a source's numbers never restart within its incarnation
         self.machines = self.deployment.machines(self.me, self.incarnation)
         self.machines.source.sent = sent
@@ -254,13 +259,17 @@ class Node:
         self.pipeline.put(self.machines.step(event))
 
     def _record(self, event: Event) -> bytes:
-        self.deliveries.note(event, self.pipeline.next_record, self.own_identity)
+        self.note_envelope(event, self.pipeline.next_record)
         return records.encode_event(event, self._encoder)
 
-    @property
-    def own_identity(self) -> Identity:
-        """Of the envelope that this site sent last."""
-        return self.me, self.incarnation, self.machines.sent
+    def note_envelope(self, event: Event, record: int) -> None:
+        """Remember in which record an envelope came, and in which life its source is."""
+        if type(event) is Multicast:
+            self.deliveries.hold(event.groups, (self.me, self.incarnation, self.machines.sent), record)
+        elif (envelope := records.envelope_of(event)) is not None:
+            self.peers.heard_of(envelope.source, envelope.incarnation)
+            if envelope.body:
+                self.deliveries.hold(envelope.groups, (envelope.source, envelope.incarnation, envelope.number), record)
 
     def _do(self, work: Any) -> None:
         self._doing[type(work)](work)

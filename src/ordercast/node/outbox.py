@@ -132,31 +132,37 @@ class Outbox:
 
         Raises LocalError for what cannot be sent. This is the one door that is passed for every message.
         """
-        open_batch = self._open.get(groups)
-        if open_batch is None or ack != "none":  # the usual message joins an open batch, which was checked
-            self.host.refuse_post(groups, ack)
+        found = self._open.get(groups)
         if type(body) is not bytes:
             raise LocalError(f"a message is bytes, not {type(body).__name__}")
         size, limits = len(body), self.limits
-        if size > limits.body_bytes:
-            raise LocalError(f"a message of {size} bytes; at most {limits.body_bytes} are allowed")
-        full = self.unsafe_bytes.get(groups, 0) > limits.window_bytes or not self.host.receipts
-        if (full or self.waiting) and self._must_wait(groups):
-            return False
-        if open_batch is not None and open_batch.bytes + size > limits.envelope_bytes:
-            self._send(open_batch)
-            open_batch = None
-        if open_batch is None:
-            open_batch = self._begin(groups)
-        if ack != "none":
-            open_batch.waiting.append(Waiter(len(open_batch.bodies), 1, ack, token))
-        open_batch.bodies.append(body)
-        open_batch.bytes += size
-        if open_batch.bytes >= limits.envelope_bytes or len(open_batch.bodies) >= limits.envelope_messages:
-            self._send(open_batch)
-        elif ack == "none" and self.host.clock() - self._last_sent > IDLE_S:
+        if found is None or ack != "none" or found.bytes + size > limits.envelope_bytes:
+            found = self._batch_for(groups, size, ack)
+            if found is None:
+                return False
+            if ack != "none":
+                found.waiting.append(Waiter(len(found.bodies), 1, ack, token))
+        bodies = found.bodies
+        bodies.append(body)
+        found.bytes += size
+        if found.bytes >= limits.envelope_bytes or len(bodies) >= limits.envelope_messages:
+            self._send(found)
+        elif len(bodies) == 1 and ack == "none" and self.host.clock() - self._last_sent > IDLE_S:
             self.send_open()
         return True
+
+    def _batch_for(self, groups: Groups, size: int, ack: AckLevel) -> Batch | None:
+        """Return the batch for a message that does not just join one; None when there is no room for it."""
+        self.host.refuse_post(groups, ack)
+        if size > self.limits.body_bytes:
+            raise LocalError(f"a message of {size} bytes; at most {self.limits.body_bytes} are allowed")
+        if self._must_wait(groups):
+            return None
+        found = self._open.get(groups)
+        if found is not None and found.bytes + size > self.limits.envelope_bytes:
+            self._send(found)
+            found = None
+        return found if found is not None else self._begin(groups)
 
     def post(self, post: Post) -> None:
         """Send messages as a batch of their own, now or when there is room; raises LocalError for what cannot be."""

@@ -132,10 +132,28 @@ class Peers:
         if move is not None:
             self.met.clear()
             self.epoch = move
-        self.reconnects += known is not None
+        self.reconnects += site in self._boots
         self.met[site], self._boots[site] = life, hello.boot
         self.refused.pop(site, None)
         return known != life, move
+
+    def doubts(self, source: SiteId, incarnation: int) -> str | None:
+        """Return why an envelope is not taken: it is of another life of its source than the one we know.
+
+        Its source has lost its history, and met the peer that passes the envelope on before it met us.
+        """
+        life = self.met.get(source)
+        known = self.incarnation if source == self.me else incarnation if life is None else life.incarnation
+        if known == incarnation or not self.settings.durable:
+            return None
+        if source == self.me:
+            return f"{source} has lost its history: it is incarnation {known}, and was {incarnation}"
+        return f"{source} has lost its history: it was incarnation {known}, now it is {incarnation}"
+
+    def heard_of(self, source: SiteId, incarnation: int) -> None:
+        """Remember the life of a source whose envelope is written: the record itself brings it back."""
+        if source not in self.met:
+            self.met[source] = Life(incarnation, 0)
 
     def refused_by(self, peer: SiteId, reason: str, code: str) -> bool:
         """A peer does not talk to us; returns whether it says that this site has lost its history."""

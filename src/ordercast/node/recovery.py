@@ -213,7 +213,7 @@ def _replay(node: "Node", stored: "records.Stored", number: int) -> None:
         node.peers.met[stored.peer] = Life(stored.incarnation, stored.records)
         return
     effects = node.machines.step(stored)
-    node.deliveries.note(stored, number, node.own_identity)
+    node.note_envelope(stored, number)
     if isinstance(stored, Multicast):
         first, many = batch.read_head(stored.body)
         node.outbox.messages = first + many - 1

@@ -114,7 +114,7 @@ class Propagation:
             if type(message) is not Carry:
                 return self._control(event, message)
             self.rules.check(event.sender, message)
-            effects: list[Effect] = [Append(event)]
+            effects: list[Effect] = [Append(event)] if self.edges.is_new(event.sender, message) else []
             key = (event.sender, message.stream)
             ready = self.edges.receive(event.sender, message, effects)
             for number, inner in enumerate(ready, self.edges.expected(key) - len(ready)):

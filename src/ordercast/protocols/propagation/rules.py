@@ -19,7 +19,14 @@ class Rules:
     def __init__(self, me: SiteId, groups: OrderClass, routes: Routes, *, causal: bool) -> None:
         self.me, self.groups, self.routes, self.causal = me, groups, routes, causal
         self.first_stamp = stamps.first_of(groups.id)
+        self._depths: dict[int, int] = {}
         self._sendable: set[tuple[SiteId, Destination]] = set()  # as many as sources and destinations there are
+
+    def _depth(self, part: int) -> int:
+        depth = self._depths.get(part)
+        if depth is None:
+            depth = self._depths[part] = self.routes.depth(part, self.me)
+        return depth
 
     def check(self, sender: SiteId, carry: Carry[Message]) -> None:
         """Raise PeerError for what no honest peer sends."""
@@ -37,7 +44,7 @@ class Rules:
         if message.stamp:
             if sender != self.routes.parent(part, self.me) or not self.routes.passes(self.me, envelope.groups):
                 raise PeerError(f"{sender} sent {envelope} down, and is not above {self.me}")
-            if not stamps.is_of_tree(message.stamp, self.first_stamp, self.routes.depth(part, self.me)):
+            if not stamps.is_of_tree(message.stamp, self.first_stamp, self._depth(part)):
                 raise PeerError(f"{sender} sent {envelope} with a stamp that nobody above {self.me} gives")
         elif envelope.source != sender or entry != self.me:
             raise PeerError(f"{sender} sent {envelope}, which is not its own or does not enter at {self.me}")
