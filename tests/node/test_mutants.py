@@ -52,7 +52,7 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]], Kind]] = [
     ("a post overtakes one that waits", O, [("return self.crowded(groups) or any(self._before(post.groups, groups) for post, _ in self.waiting)", "return self.crowded(groups)")], PROPAGATION),
     ("a batch overtakes an open one", O, [("            if self._before(earlier.groups, groups):\n                self._send(earlier)", "            pass")], PROPAGATION),
     ("a post overtakes open batches", O, [("        for earlier in list(self._open.values()):\n            self._send(earlier)\n        own", "        own")], PROPAGATION),
-    ("a batch mixes destinations", O, [("open_batch = self._open.get(groups)", "open_batch = next(iter(self._open.values()), None)")], PROPAGATION),
+    ("a batch mixes destinations", O, [("        found = self._open.get(groups)\n        if type(body)", "        found = next(iter(self._open.values()), None)\n        if type(body)")], PROPAGATION),
     ("a receipt for the first of a batch only", O, [("[self._receipt(waiter.at + index) for index in range(waiter.many)]", "[self._receipt(waiter.at)]")], PROPAGATION),
     ("all of a batch have one place", O, [('self.stamp + index.to_bytes(4, "big")', "self.stamp + bytes(4)")], PROPAGATION),
     ("safe as soon as it is ordered", O, [('sent.answers("ordered"):', 'sent.answers("safe"):')], PROPAGATION),
