@@ -174,9 +174,9 @@ def test_simulate_prints_the_documented_json_and_writes_the_run(folder: Path) ->
     assert all(found["ok"] for found in result["properties"].values())
     deliveries = pq.read_table(folder / "run" / "deliveries")
     assert result["deliveries"] == deliveries.num_rows
-    columns = "site position msg_id group source source_seq epoch delivered_at order_class stamp prev_stamp"
+    columns = "site position msg_id group source source_seq epoch delivered_at order_class stamp prev_stamp body_hash"
     assert columns.split() == deliveries.column_names
-    assert ["msg_id", "group", "source", "source_seq", "sent_at", "after"] == pq.read_table(
+    assert ["msg_id", "group", "source", "source_seq", "sent_at", "after", "body_hash"] == pq.read_table(
         folder / "run" / "sends"
     ).column_names
     assert ["site", "group"] == pq.read_table(folder / "run" / "membership").column_names

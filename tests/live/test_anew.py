@@ -41,7 +41,7 @@ def test_an_effect_that_no_site_knows_is_an_error(tmp_path: Path) -> None:
             with pytest.raises(KeyError):
                 sites["p"].node.pipeline.put([7])
             with pytest.raises(KeyError):
-                sites["p"].carry([7])  # type: ignore[list-item]
+                sites["p"].carrier.carry([7])  # type: ignore[list-item]
 
     run(work())
 

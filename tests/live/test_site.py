@@ -283,7 +283,7 @@ def test_bad_bytes_close_that_link_only(tmp_path: Path) -> None:
             for junk in (
                 b"GET / HTTP/1.1\r\n\r\n",
                 b"\xff" * 1000,
-                bytes(17),
+                bytes(64),
                 b"\0\0\0\1\x64\0\0\0\0\0\0\0\0\0\0\0\0\xc1",
             ):
                 reader, writer = await asyncio.open_connection(host, port)

@@ -10,7 +10,7 @@ from tests.support.node_campaign import ALL_MIXES, case
 from tests.support.planted import planted
 
 P, O, I, N, R = "node.pipeline", "node.outbox", "node.intake", "node.node", "node.recovery"  # noqa: E741
-D, A, W, C = "node.deliveries", "node.readers", "node.peers", "node.pace"
+D, A, W, C, L = "node.deliveries", "node.readers", "node.peers", "node.pace", "node.links"
 PROPAGATION, SEQUENCER, ARROW, CAUSAL = (
     ("propagation", False),
     ("sequencer", False),
@@ -64,7 +64,7 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]], Kind]] = [
     ("meetings are not written", N, [("elif news and self.settings.durable:", "elif False:")], ARROW),
     ("incarnations are not checked", W, [("if known.incarnation != hello.incarnation:", "if False:")], ARROW),
     ("a lost site sends on", N, [("        if self.peers.lost is not None:\n", "        if False:\n")], ARROW),
-    ("links that come up are not stepped", N, [("        self._step(LinkUp(given.peer))\n", "")], PROPAGATION),
+    ("links that come up are not stepped", L, [("        node.step(LinkUp(given.peer))\n", "")], PROPAGATION),
     ("who is needed is not called", N, [("            self.tell(io.Dial(effect.to))\n", "")], ARROW),
     ("a tick is never asked for", C, [("        if self.tick_at is None:\n            self.tick_at = now + REST_S", "        pass")], PROPAGATION),
     ("ticks never end", C, [("None if idle else", "")], PROPAGATION),

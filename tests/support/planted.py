@@ -19,7 +19,19 @@ CORE = [f"ordercast.core.{name}" for name in ("stamps", "resume", "streams", "se
 NAMES = [*CORE, *(f"ordercast.protocols.{name}" for name in PROTOCOLS)]
 
 
-PARTS = ["inputs", "pace", "readers", "deliveries", "intake", "outbox", "peers", "pipeline", "changes", "recovery"]
+PARTS = [
+    "inputs",
+    "pace",
+    "readers",
+    "deliveries",
+    "intake",
+    "outbox",
+    "peers",
+    "links",
+    "pipeline",
+    "changes",
+    "recovery",
+]
 WORLD = [f"ordercast.sim.{name}" for name in ("storage", "lines", "nodes", "clients", "faults")]
 NODES = [*(f"ordercast.node.{name}" for name in (*PARTS, "status", "node")), *WORLD]
 """A node's parts in the order of their imports, and the world that drives it."""

@@ -35,7 +35,7 @@ class Dialer:
             link = known if known is not None else await self._call(peer)
             if link is not None:
                 await asyncio.shield(link.closed)
-                wait = FIRST_S if link.peer is not None else min(2 * wait, LAST_S)
+                wait = FIRST_S if link.was_useful else min(2 * wait, LAST_S)
             else:
                 wait = min(2 * wait, LAST_S)
             await asyncio.sleep(wait)

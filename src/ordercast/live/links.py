@@ -35,6 +35,7 @@ class Link(asyncio.Protocol):
         self.site, self.wanted = site, wanted
         self.peer: SiteId | None = None
         self.up = False
+        self.was_useful = False  # it carried more than control: worth to be made again at once
         self.boot = 0  # when the process at the other end began
         self.closed = asyncio.get_running_loop().create_future()
         self.heard = self.spoke = site.loop.time()
@@ -73,6 +74,7 @@ class Link(asyncio.Protocol):
         except PeerError as error:
             self.refuse(str(error), Code.BAD_BYTES)
         if messages and self.up and self.peer is not None:
+            self.was_useful = self.was_useful or any(not isinstance(message, Control) for _, message in messages)
             self.site.feed(FromPeer(self.peer, messages))
 
     def _host_frame(self, tag: int, payload: memoryview) -> None:

@@ -11,11 +11,11 @@ from typing import Any, Self
 import msgspec
 
 from ordercast.client.values import AckLevel, Destination, Policy, Receipt, tidy
-from ordercast.core.effects import Send
 from ordercast.errors import BugError, LocalError, OrdercastError
 from ordercast.history.disk import DiskHistory
 from ordercast.history.memory import NoHistory
 from ordercast.history.store import History, Identity
+from ordercast.live.carrier import Carrier
 from ordercast.live.clock import WallClock
 from ordercast.live.config import Cluster, deploy, settings_of
 from ordercast.live.dialer import Dialer
@@ -32,7 +32,6 @@ from ordercast.node import recovery, status
 from ordercast.node.node import Node
 from ordercast.node.readers import Reader
 from ordercast.wire.codec import Encoder
-from ordercast.wire.tags import Code
 
 log = logging.getLogger("ordercast")
 UNWRITTEN_AT_MOST = 10_000_000  # messages a site has sent and not exported when it is killed, generously
@@ -62,22 +61,10 @@ class Site:
         self.port: Port | None = None
         self.started = False
         self._listeners: list[Listener | asyncio.Server] = []
-        self._inboxes: dict[Reader, Inbox] = {}
-        self._to_flush: dict[Link, None] = {}
-        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self.inboxes: dict[Reader, Inbox] = {}
         self._disk: Disk | None = None
         self.exporter: Exporter | None = None
-        self._carry: dict[type, Callable[[Any], None]] = {
-            Send: self._send,
-            io.Resolve: _resolve,
-            io.More: self._more,
-            io.WakeAt: self._wake_at,
-            io.Dial: lambda output: self._dialer.dial(output.peer),
-            io.Hangup: self._hang_up,
-            io.Anew: lambda output: self.links.abort(),
-            io.Note: lambda output: self.note(output.event, **output.facts),
-            io.Stopped: self._stopped,
-        }
+        self.carrier = Carrier(self)
 
     # Starting and stopping.
 
@@ -91,7 +78,7 @@ class Site:
     async def start(self) -> None:
         """Read the history, listen, call the others."""
         self.loop, self.ended = asyncio.get_running_loop(), asyncio.Event()
-        self._dialer = Dialer(self)
+        self.dialer = Dialer(self)
         try:
             await self._start()
         except BaseException:  # the next try must find nothing locked, bound or running
@@ -104,11 +91,11 @@ class Site:
         self._disk = disk = Disk(history, self.feed)
         settings = settings_of(self.cluster, self.deployment)
         self.node = Node(self.me, settings, self.deployment, history, self.clock)
-        self._carry |= {io.Write: disk.write, io.Keep: disk.keep, io.ReadPast: disk.read}
+        self.carrier.does |= {io.Write: disk.write, io.Keep: disk.keep, io.ReadPast: disk.read}
         recovery.check(history, settings, self.me)  # nothing is changed before it is known whose history this is
         if self.cluster.export is not None:
             self.exporter = exporter = Exporter(self, Path(self.cluster.folder) / self.cluster.export)
-            self._carry |= {
+            self.carrier.does |= {
                 io.Delivered: exporter.delivered,
                 io.Sent: exporter.sent,
                 io.Keep: exporter.before(disk.keep),
@@ -116,7 +103,7 @@ class Site:
             if not self.cluster.durable and exporter.writer.next_position + exporter.writer.next_send > 1:
                 self.node.go_on_from(exporter.writer.next_position, exporter.writer.next_send + UNWRITTEN_AT_MOST)
         for outputs in self.node.start():
-            self.carry(outputs)
+            self.carrier.carry(outputs)
         await self._listen("sites", lambda: Link(self, None), self.tls(server=True))
         if self.me in self.cluster.clients:
             self.port = Port(self)
@@ -148,14 +135,13 @@ class Site:
             await self.ended.wait()
             self.started = False
             self.note("site.stopped")
-        await self._dialer.stop()
+        await self.dialer.stop()
         for listener in self._listeners:
             listener.close()
         if self.port is not None:
             self.port.close()
         self.links.close()
-        if self._timer is not None:
-            self._timer.cancel()
+        self.carrier.cancel()
         if self.exporter is not None:
             await self.exporter.close()
         if self._disk is not None:
@@ -189,55 +175,27 @@ class Site:
         """How many messages were delivered here: the position of the next one."""
         return self.node.deliveries.count
 
-    def _stopped(self, output: io.Stopped) -> None:
-        if output.error is not None:
-            log.error("site.failed site=%s reason=%r", self.me, str(output.error))
-            self.links.abort()
-        self.ended.set()
-
-    # Feeding the node, and carrying out what it asks for.
+    # Feeding the node.
 
     def feed(self, given: io.Input) -> None:
-        """Feed the node."""
+        """Feed the node, and carry out what it asks for."""
         try:
-            self.carry(self.node.take(given))
-        except Exception as error:  # ours to mend: better no site than a wrong one
-            log.exception("site.bug site=%s", self.me)
-            self.node.fail(BugError(f"{type(error).__name__}: {error}"))
-            self.carry(self.node.turn())
+            self.carrier.carry(self.node.take(given))
+        except Exception as error:
+            self._bug(error)
 
-    def carry(self, outputs: list[io.Output]) -> None:
-        """Do what the node asks for, in order."""
-        for output in outputs:
-            self._carry[type(output)](output)
-        while self._to_flush:
-            self._to_flush.popitem()[0].flush()
+    def turn(self) -> None:
+        """Carry out what the node asks for after something was put into its outbox."""
+        try:
+            self.carrier.carry(self.node.turn())
+        except Exception as error:
+            self._bug(error)
 
-    def _send(self, effect: Send) -> None:
-        link = self.links.up.get(effect.to)
-        if link is not None:
-            link.send(effect.message, effect.class_id)
-            self._to_flush[link] = None
-
-    def _more(self, output: io.More) -> None:
-        inbox = self._inboxes.get(output.reader)
-        if inbox is not None:
-            inbox.wake()
-
-    def _wake_at(self, output: io.WakeAt) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        wait = output.time - self.clock()
-        self._timer = self.loop.call_later(wait, self._wake) if wait > 0 else self.loop.call_soon(self._wake)
-
-    def _wake(self) -> None:
-        self._timer = None
-        self.feed(io.Wake())
-
-    def _hang_up(self, output: io.Hangup) -> None:
-        link = self.links.up.get(output.peer)
-        if link is not None:
-            link.refuse(output.reason, Code(output.code)) if output.reason else link.close()
+    def _bug(self, error: Exception) -> None:
+        """A fault of ours: better no site than a wrong one."""
+        log.exception("site.bug site=%s", self.me)
+        self.node.fail(BugError(f"{type(error).__name__}: {error}"))
+        self.carrier.carry(self.node.turn())
 
     # What applications call.
 
@@ -251,7 +209,7 @@ class Site:
         done = None if ack == "none" else self.loop.create_future()
         if node.outbox.add(groups, body, ack, done):
             if node.outbox.stirred:
-                self.carry(node.turn())
+                self.turn()
             if done is None:
                 return None
         else:
@@ -291,8 +249,8 @@ class Site:
     ) -> Inbox:
         """Open a reader of all groups this site is in, or of some; `after` a position, or from now on."""
         reader = self.node.reader(name, groups, after, policy)
-        inbox = self._inboxes[reader] = Inbox(reader, lambda: self._took(reader))
-        self.carry(self.node.turn())
+        inbox = self.inboxes[reader] = Inbox(reader, lambda: self._took(reader))
+        self.turn()
         return inbox
 
     def _took(self, reader: Reader) -> None:
@@ -301,7 +259,7 @@ class Site:
 
     def leave(self, inbox: Inbox) -> None:
         """Close a reader."""
-        self._inboxes.pop(inbox.reader, None)
+        self.inboxes.pop(inbox.reader, None)
         self.feed(io.Leave(inbox.reader))
         inbox.close()
 
@@ -316,13 +274,3 @@ class Site:
             found, link_bytes={peer: link.waiting_bytes for peer, link in self.links.up.items()}
         )
         return dict(msgspec.to_builtins(found))
-
-
-def _resolve(output: io.Resolve) -> None:
-    done: asyncio.Future[list[Receipt]] | None = output.token
-    if done is None or done.done():
-        return
-    if output.error is not None:
-        done.set_exception(output.error)
-    else:
-        done.set_result(output.receipts)

@@ -7,14 +7,12 @@ machines of its classes decide on the order.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from enum import Enum
 from typing import Any
 
 from ordercast.client.values import AckLevel, Policy
 from ordercast.core.effects import Deliver, Placed, Refuse, Safe, Send
-from ordercast.core.events import Event, LinkDown, LinkUp, Multicast, Tick
-from ordercast.core.resume import LOST
+from ordercast.core.events import Event, Multicast, Tick
 from ordercast.errors import HistoryError, LocalError, LostError, OrdercastError
 from ordercast.history import records
 from ordercast.history.store import History
@@ -23,6 +21,7 @@ from ordercast.node import inputs as io
 from ordercast.node import recovery
 from ordercast.node.deliveries import Deliveries
 from ordercast.node.intake import Checker, Intake
+from ordercast.node.links import Links
 from ordercast.node.outbox import Outbox
 from ordercast.node.pace import Pace
 from ordercast.node.peers import Peers, neighbours
@@ -75,8 +74,9 @@ class Node:
         self.deliveries = Deliveries(self.groups, self.configuration)
         self.readers = Readers(limits.inbox_bytes, self.class_of, self.groups, self.tell)
         self.peers = Peers(me, settings, neighbours(deployment, me), self.incarnation, int(clock() * 1000))
+        self.links = Links(self)
         checker = Checker(me, self.configuration, self.peers.doubts)
-        self.intake = Intake(checker, self.readers, self.pace, clock, self._step, self.tell, self._lost)
+        self.intake = Intake(checker, self.readers, self.pace, clock, self.step, self.tell, self.links.lost_history)
         self.outbox = Outbox(self, limits, self.tell)
         self.keeper = Keeper(self)
         self.pipeline = Pipeline(
@@ -84,10 +84,10 @@ class Node:
         )
         self._doors: dict[type, Callable[[Any], None]] = {
             io.FromPeer: lambda given: self.intake.take(given.peer, given.messages),
-            io.Greeted: self._greeted,
-            io.LinkMade: self._link_made,
-            io.LinkLost: self._link_lost,
-            io.RefusedBy: self._refused_by,
+            io.Greeted: self.links.greeted,
+            io.LinkMade: self.links.made,
+            io.LinkLost: self.links.lost,
+            io.RefusedBy: self.links.refused_by,
             io.Post: self._post,
             io.Withdraw: lambda given: self.outbox.withdraw(given.token),
             io.Flush: self._flush,
@@ -105,7 +105,7 @@ class Node:
             Deliver: self.deliver,
             Placed: lambda effect: self.outbox.placed(effect.number, effect.stamp),
             Safe: lambda effect: self.outbox.safe(effect.number),
-            Refuse: self._refuse,
+            Refuse: self.links.refuse,
             io.Resolve: self.tell,
             io.Sent: self.tell,
         }
@@ -184,7 +184,7 @@ class Node:
         if self.outbox.send_at is not None and self.outbox.send_at <= now:
             self.outbox.send_open()
         if self.pace.tick_at is not None and self.pace.tick_at <= now:
-            self._step(Tick(now))
+            self.step(Tick(now))
             if not self.receipts:
                 self.outbox.count_under_way(self.machines.under_way)
             self.pace.ticked(now, idle=self.machines.idle)
@@ -193,69 +193,10 @@ class Node:
         """Have one line logged: a stable name and facts."""
         self.tell(io.Note(event, facts))
 
-    # Links.
-
-    def _greeted(self, given: io.Greeted) -> None:
-        news, move = self.peers.meet(given.hello)
-        if move is not None:
-            self._begin_anew(move)
-        elif news and self.settings.durable:
-            life = self.peers.met[given.hello.site]
-            self.pipeline.log(records.encode(records.Met(given.hello.site, life.incarnation, life.records)))
-
-    def _link_made(self, given: io.LinkMade) -> None:
-        self.peers.up.add(given.peer)
-        self.note("link.up", peer=given.peer)
-        self._step(LinkUp(given.peer))
-        self.pace.rest(self.clock())
-
-    def _link_lost(self, given: io.LinkLost) -> None:
-        self.peers.up.discard(given.peer)
-        self.note("link.down", peer=given.peer)
-        self._step(LinkDown(given.peer))
-
-    def _refused_by(self, given: io.RefusedBy) -> None:
-        self.note("link.refused", peer=given.peer, reason=given.reason)
-        self._heard(given.peer, given.reason, given.code)
-
-    def _refuse(self, effect: Refuse) -> None:
-        """A machine will not talk to a peer: it broke the protocol, or the counts show that one of us lost history."""
-        if effect.code == LOST:
-            self._lost(effect.peer, effect.reason)
-        else:
-            self.tell(io.Hangup(effect.peer, effect.reason, effect.code))
-
-    def _lost(self, peer: SiteId, reason: str) -> None:
-        """Somebody has lost history, it shows in what a peer says: there is no link to it, whoever it was."""
-        self.tell(io.Hangup(peer, reason, LOST))
-        self._heard(peer, reason, LOST)
-
-    def _heard(self, peer: SiteId, reason: str, code: str) -> None:
-        """There is no link to a peer, for a reason; a site that has lost its history talks to nobody any more."""
-        if self.peers.refused_by(peer, reason, code):
-            self.note("history.lost", reason=reason)
-            for other in sorted(self.peers.up - {peer}):
-                self.tell(io.Hangup(other, reason, code))
-
-    def _begin_anew(self, epoch: int) -> None:
-        """Throw away what the machines know and go on in another epoch; only where nothing is durable."""
-        lost = LostError(f"lost: {self.peers.restarted} was restarted and the cluster is not durable")
-        self.note("cluster.began_anew", epoch=epoch, reason=str(lost))
-        self.deployment = replace(self.deployment, groups=self.configuration.in_epoch(epoch))
-        self.configuration = self.deployment.groups
-        self.intake.checker = Checker(self.me, self.configuration, self.peers.doubts)
-        sent = self.machines.sent  # a source's numbers never restart within its incarnation
-        self.machines = self.deployment.machines(self.me, self.incarnation)
-        self.machines.source.sent = sent
-        self.intake.parked.clear()
-        self.deliveries.last.clear()
-        self.peers.up.clear()
-        self.outbox.lose(lost)
-        self.tell(io.Anew(epoch))
-
     # Events in, effects out.
 
-    def _step(self, event: Event) -> None:
+    def step(self, event: Event) -> None:
+        """Let the machines take an event; what they ask for goes through the pipeline."""
         self.pipeline.put(self.machines.step(event))
 
     def _record(self, event: Event) -> bytes:
@@ -331,7 +272,7 @@ class Node:
     def originate(self, multicast: Multicast) -> None:
         """Give the machines what this site sends."""
         self.pace.active = True
-        self._step(multicast)
+        self.step(multicast)
         if multicast.receipt:
             self.pace.hurry(self.clock())
         self.pace.rest(self.clock())
