@@ -132,6 +132,9 @@ class Node:
         if times and self.phase not in ENDED and (self._woken_at is None or min(times) < self._woken_at):
             self._woken_at = min(times)
             self.tell(io.WakeAt(self._woken_at))
+        return self._taken()
+
+    def _taken(self) -> list[io.Output]:
         out, self._out = self._out, []
         return out
 
@@ -146,8 +149,7 @@ class Node:
     def start(self) -> Iterator[list[io.Output]]:
         """Come back from the history, slice by slice, then run; raises HistoryError when it does not check out."""
         for _ in recovery.recover(self):
-            out, self._out = self._out, []
-            yield out
+            yield self._taken()
         self._enter(Phase.RUNNING)
         self.note("site.started", records=self.pipeline.written, delivered=self.deliveries.count)
         for peer in sorted(self.peers.needed):
@@ -259,11 +261,6 @@ class Node:
         if ack != "none" and not self.receipts:
             raise LocalError(f"protocol {self.deployment.protocol} gives no receipts: ack must be 'none'")
         self.deployment.check(self.me, groups)
-
-    @property
-    def next_number(self) -> int:
-        """The number of the next envelope of this site."""
-        return self.machines.sent + 1
 
     def class_of(self, groups: tuple[GroupId, ...]) -> ClassId:
         """Return the class of a destination."""

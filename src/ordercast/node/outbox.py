@@ -15,6 +15,7 @@ import msgspec
 
 from ordercast.client.values import AckLevel, Receipt
 from ordercast.core.events import Multicast
+from ordercast.core.machines import Machines
 from ordercast.errors import LocalError, OrdercastError
 from ordercast.names import ClassId, GroupId
 from ordercast.node.deliveries import Deliveries
@@ -36,6 +37,7 @@ class Host(Protocol):
     causal: bool
     exporting: bool
     deliveries: Deliveries
+    machines: Machines
 
     def clock(self) -> float:
         """Return the time."""
@@ -47,11 +49,6 @@ class Host(Protocol):
 
     def class_of(self, groups: Groups) -> ClassId:
         """Return the class of a destination."""
-        ...
-
-    @property
-    def next_number(self) -> int:
-        """The number of the next envelope of this site."""
         ...
 
     def originate(self, multicast: Multicast) -> None:
@@ -230,7 +227,7 @@ class Outbox:
         taken = [waiter for waiter in made.waiting if waiter.ack == "none"]
         waiting = [waiter for waiter in made.waiting if waiter.ack != "none"]
         body = batch.pack(first, made.bodies)
-        number = host.next_number
+        number = host.machines.sent + 1
         if host.receipts:
             self.unsafe[number] = Unsafe(groups, first, many, made.bytes, self._last_sent, waiting=waiting)
             self.unsafe_bytes[groups] = self.unsafe_bytes.get(groups, 0) + made.bytes
