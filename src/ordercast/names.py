@@ -64,3 +64,21 @@ class Planner(StrEnum):
     """One site per class orders everything."""
     BEST = "best"
     """Our search."""
+
+
+class Policy(StrEnum):
+    """What happens to the groups of a site that is suspected to have failed (GS88 §5.2)."""
+
+    AVAILABLE = "available"
+    """It is taken out of its groups, and the others go on (GS88 §5.2.1)."""
+    ATOMIC = "atomic"
+    """Nobody is taken out but by an operator: the groups that need the site wait (GS88 §5.2.2)."""
+
+
+class Delivery(StrEnum):
+    """When a message is handed to the application."""
+
+    AGREED = "agreed"
+    """As soon as it is ordered; a site that was cut off may have to roll it back."""
+    SAFE = "safe"
+    """When every member has it, durably: it is never rolled back."""

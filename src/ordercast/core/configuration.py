@@ -49,6 +49,8 @@ class OrderClass(msgspec.Struct, frozen=True, dict=True):
     unions: tuple[Destination, ...] = ()
     """The declared ones; the groups of each are in one part."""
     neighbours: tuple[Neighbour, ...] = ()
+    open: bool = False
+    """Anybody may send, not only `sources`."""
 
     def part_of(self, group: GroupId) -> int:
         """Return the index of a group's part."""
@@ -92,7 +94,7 @@ class OrderClass(msgspec.Struct, frozen=True, dict=True):
 
     def origin(self, source: SiteId, groups: Destination) -> int:
         """Return the part of a message of this source to these groups, or raise LocalError with what forbids it."""
-        if source not in self._sources:
+        if not self.is_source(source):
             raise LocalError(f"{source} is not one of the sources")
         return self.destination(groups)
 
@@ -105,7 +107,7 @@ class OrderClass(msgspec.Struct, frozen=True, dict=True):
         if envelope.class_id != self.id:
             raise PeerError(f"{sender} sent {envelope} in class {envelope.class_id}, not {self.id}")
         numbers = 0 < envelope.number <= NUMBER_AT_MOST and 0 < envelope.incarnation <= NUMBER_AT_MOST
-        if envelope.source not in self._sources or not numbers:
+        if not numbers or not self.is_source(envelope.source):
             raise PeerError(f"{sender} sent {envelope}, whose source or number is none")
         return part
 
@@ -116,7 +118,7 @@ class OrderClass(msgspec.Struct, frozen=True, dict=True):
 
     def is_source(self, site: SiteId) -> bool:
         """Whether a site may send."""
-        return site in self._sources
+        return self.open or site in self._sources
 
     @cached_property
     def _sources(self) -> frozenset[SiteId]:

@@ -42,6 +42,8 @@ class Multicast(msgspec.Struct, frozen=True, gc=False):
     body: bytes
     receipt: bool = False
     """The application waits to hear of its place."""
+    number: int = 0
+    """Of a message that has its number already, because it waited or is sent again in another class (errata 10)."""
 
     def __str__(self) -> str:
         return f"multicast {'+'.join(self.groups)}"

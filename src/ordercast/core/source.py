@@ -2,8 +2,8 @@
 
 import msgspec
 
-from ordercast.core.events import Envelope
-from ordercast.names import ClassId, GroupId, SiteId
+from ordercast.core.events import Envelope, Multicast
+from ordercast.names import ClassId, SiteId
 
 
 class Source(msgspec.Struct):
@@ -14,7 +14,9 @@ class Source(msgspec.Struct):
     sent: int = 0
     """The number of the last envelope."""
 
-    def envelope(self, class_id: ClassId, groups: tuple[GroupId, ...], body: bytes) -> Envelope:
-        """Make the next envelope; whether it may be sent is checked before."""
-        self.sent += 1
-        return Envelope(class_id, groups, self.me, self.incarnation, self.sent, body)
+    def envelope(self, class_id: ClassId, multicast: Multicast) -> Envelope:
+        """Make an envelope, the next one or one that has its number; whether it may be sent is checked before."""
+        number = multicast.number
+        if not number:
+            self.sent = number = self.sent + 1
+        return Envelope(class_id, multicast.groups, self.me, self.incarnation, number, multicast.body)

@@ -73,6 +73,10 @@ class Protocol:
     """With `causal` a part for each group makes sense: KIN's hybrid."""
     no_causal: str = ""
     """Why it keeps no causal order."""
+    waits_for_sources: bool = False
+    """A source that fails in the middle holds up the whole class (errata 51, 55)."""
+    knows_sources: bool = False
+    """A class waits to hear from every source, so another one can only be added by opening the class anew."""
 
 
 def class_rule(protocol: str, level: Level, *, causal: bool) -> ClassRule | None:
@@ -258,6 +262,12 @@ MACHINES: dict[str, Protocol] = {
         TwoPhaseState,
         Causal.NEVER,
         no_causal="errata 54; timestamp and sequencer do",
+        waits_for_sources=True,
     ),
-    "timestamp": Protocol(lambda _, order_class, source: Timestamp(order_class, source), TimestampState),
+    "timestamp": Protocol(
+        lambda _, order_class, source: Timestamp(order_class, source),
+        TimestampState,
+        waits_for_sources=True,
+        knows_sources=True,
+    ),
 }

@@ -87,7 +87,7 @@ class Timestamp:
 
     def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
         self.groups.origin(self.me, multicast.groups)
-        envelope = self.source.envelope(self.groups.id, multicast.groups, multicast.body)
+        envelope = self.source.envelope(self.groups.id, multicast)
         self.clock += 1
         for site in self.groups.union(multicast.groups):
             if site != self.me:

@@ -121,7 +121,7 @@ class TwoPhase:
 
     def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
         self.groups.origin(self.me, multicast.groups)
-        envelope = self.source.envelope(self.groups.id, multicast.groups, multicast.body)
+        envelope = self.source.envelope(self.groups.id, multicast)
         self.unsent[envelope.number] = (envelope, self.edges.now)
         for group in envelope.groups:
             line = self.lines.setdefault(group, deque())

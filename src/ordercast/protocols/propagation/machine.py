@@ -68,6 +68,7 @@ class PropagationState(msgspec.Struct, array_like=True, tag="propagation"):
     placing: dict[int, SiteId]
     told_safe: int
     times_told: int
+    sent: int
 
     def durable(self) -> object:
         """Return what a replay rebuilds.
@@ -105,6 +106,7 @@ class Propagation:
         self.waiting: dict[Key, deque[Waiting]] = {}
         self.not_safe: OrderedDict[int, None] = OrderedDict()  # own messages by number, the first in constant time
         self.placing: dict[int, SiteId] = {}  # own messages whose place is asked for, and who will say it
+        self.sent = 0  # the number of the last message of this site in this class
         self.told_safe, self.times_told = 0, TELL_SETTLED
 
     def step(self, event: Event) -> list[Effect]:
@@ -158,8 +160,9 @@ class Propagation:
         entry = self.routes.entry(groups)
         effects: list[Effect] = [Append(multicast)]
         safe = self._safe_upto if self.causal else 0
-        envelope = self.source.envelope(self.id, groups, multicast.body)
+        envelope = self.source.envelope(self.id, multicast)
         number, stream = envelope.number, 2 * part
+        self.sent = number
         past = self.pasts.before(
             self.me, part, groups, number, causal=self.causal, elsewhere=lambda other: self.routes.entry(other) != entry
         )
@@ -187,14 +190,14 @@ class Propagation:
 
     @property
     def _safe_upto(self) -> int:
-        return next(iter(self.not_safe), self.source.sent + 1) - 1 if self.receipts else 0
+        return next(iter(self.not_safe), self.sent + 1) - 1 if self.receipts else 0
 
     def _tell_settled(self, effects: list[Effect]) -> None:
         """Once this site has fallen silent and all it sent is safe, those who may still name it are told.
 
         It is said at some ticks, because nobody acknowledges it; whoever misses all of them names more than needed.
         """
-        sent = self.source.sent
+        sent = self.sent
         if self.told_safe < sent == self._safe_upto:
             self.times_told = 0
             self.told_safe = sent
@@ -291,7 +294,7 @@ class Propagation:
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is unacknowledged."""
-        silent = not self.causal or (self.told_safe == self.source.sent and self.times_told == TELL_SETTLED)
+        silent = not self.causal or (self.told_safe == self.sent and self.times_told == TELL_SETTLED)
         return silent and not self.waiting and self.edges.idle
 
     @property
@@ -311,6 +314,7 @@ class Propagation:
             dict(sorted(self.placing.items())),
             self.told_safe,
             self.times_told,
+            self.sent,
         )
 
     def restore(self, state: PropagationState) -> None:
@@ -319,4 +323,4 @@ class Propagation:
         self.pasts, self.trees, self.seen, self.placing = state.pasts, state.trees, state.seen, state.placing
         self.waiting = {key: deque(queue) for key, queue in state.waiting}
         self.not_safe = OrderedDict.fromkeys(state.not_safe)
-        self.told_safe, self.times_told = state.told_safe, state.times_told
+        self.told_safe, self.times_told, self.sent = state.told_safe, state.times_told, state.sent

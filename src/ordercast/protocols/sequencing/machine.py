@@ -87,7 +87,7 @@ class Sequencing:
         elif isinstance(event, Multicast):
             self.groups.origin(self.me, event.groups)
             effects.append(Append(event))
-            self.sender.unsent.append((self.source.envelope(self.id, event.groups, event.body), self.now))
+            self.sender.unsent.append((self.source.envelope(self.id, event), self.now))
             self._request(effects)
             self._sequence_own(effects)
         else:

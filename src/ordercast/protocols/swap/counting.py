@@ -288,7 +288,7 @@ class CountingMulticast:
 
     def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
         self.groups.origin(self.me, multicast.groups)
-        envelope = self.source.envelope(self.groups.id, multicast.groups, multicast.body)
+        envelope = self.source.envelope(self.groups.id, multicast)
         if self.counter is not None:
             self._done(self.counter.count(self.me, Count(1, self.me, envelope)), effects)
         else:

@@ -162,7 +162,7 @@ class SwapMulticast:
 
     def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
         self.groups.origin(self.me, multicast.groups)
-        envelope = self.source.envelope(self.groups.id, multicast.groups, multicast.body)
+        envelope = self.source.envelope(self.groups.id, multicast)
         if self.object is not None:
             self._swap(self.me, Swap(envelope, key_of(envelope)), effects)
         else:

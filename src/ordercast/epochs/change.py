@@ -1,0 +1,433 @@
+"""Pure functions from a configuration to the next one: requests, suspicions, which classes must close.
+
+Which classes does a change touch? Those whose groups, members or options differ. At level `total` that is all. At level
+`acyclic` a class that stays open may have to close too (errata 80): E={s,t} stays open while g={s,u} loses s and later
+gets t. A message of E that is under way meanwhile may come before one of the old g at s, that one before one of the
+new g at u, and that one before the message of E at t: a circle, though no two classes ever shared two sites. So all
+classes that were open since the oldest open one count as if they were there at once: a class that lies in one
+biconnected block with any other of them closes with it (docs/classes.md, "Groups that change").
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from ordercast.core.configuration import Destination
+from ordercast.epochs.setup import ClassSetup, GroupSetup, Past, Setup, council_of
+from ordercast.errors import LocalError
+from ordercast.membership.table import Membership
+from ordercast.names import ClassId, ClassRule, Delivery, GroupId, Level, Planner, Policy, SiteId
+from ordercast.planning.classes import classes
+from ordercast.planning.make import make_plan
+from ordercast.planning.request import Budget, Request
+from ordercast.protocols.registry import MACHINES
+
+SEARCH = Budget(steps=20_000)  # for planner `best`: in steps, so that everybody gets the same plan
+PAST_AT_MOST = 256  # closed classes that are remembered; beyond, everything is closed once, and they are forgotten
+
+
+class Create(msgspec.Struct, frozen=True, array_like=True, tag="create"):
+    """A group is created; options that are not given are those of the first group there is."""
+
+    group: GroupId
+    members: tuple[SiteId, ...]
+    policy: Policy | None = None
+    delivery: Delivery | None = None
+
+    def __str__(self) -> str:
+        return f"create {self.group} {','.join(self.members)}"
+
+
+class Delete(msgspec.Struct, frozen=True, array_like=True, tag="delete"):
+    """A group is deleted; what was sent to it and is not delivered is refused."""
+
+    group: GroupId
+
+    def __str__(self) -> str:
+        return f"delete {self.group}"
+
+
+class Join(msgspec.Struct, frozen=True, array_like=True, tag="join"):
+    """A site becomes a member."""
+
+    group: GroupId
+    site: SiteId
+
+    def __str__(self) -> str:
+        return f"join {self.group} {self.site}"
+
+
+class Leave(msgspec.Struct, frozen=True, array_like=True, tag="leave"):
+    """A site is a member no more."""
+
+    group: GroupId
+    site: SiteId
+
+    def __str__(self) -> str:
+        return f"leave {self.group} {self.site}"
+
+
+class AddSite(msgspec.Struct, frozen=True, array_like=True, tag="add"):
+    """A site is added, or has another address now."""
+
+    site: SiteId
+    address: str = ""
+
+    def __str__(self) -> str:
+        return f"add {self.site}"
+
+
+class RemoveSite(msgspec.Struct, frozen=True, array_like=True, tag="remove"):
+    """A site is removed for good, from its groups too."""
+
+    site: SiteId
+
+    def __str__(self) -> str:
+        return f"remove {self.site}"
+
+
+class Set(msgspec.Struct, frozen=True, array_like=True, tag="set"):
+    """Options of a group, and with it of its class, are changed."""
+
+    group: GroupId
+    protocol: str | None = None
+    planner: Planner | None = None
+    policy: Policy | None = None
+    delivery: Delivery | None = None
+
+    def __str__(self) -> str:
+        given = (self.protocol, self.planner, self.policy, self.delivery)
+        return f"set {self.group} {','.join(option for option in given if option)}"
+
+
+class SetLevel(msgspec.Struct, frozen=True, array_like=True, tag="level"):
+    """The level of the whole cluster is changed: all classes are made anew."""
+
+    level: Level
+
+    def __str__(self) -> str:
+        return f"level {self.level}"
+
+
+Change = Create | Delete | Join | Leave | AddSite | RemoveSite | Set | SetLevel
+Asked = tuple[SiteId, int, Change]
+"""Who asks, its number for it, and what."""
+Refusals = tuple[tuple[SiteId, int, str], ...]
+
+
+class Wanted(msgspec.Struct, frozen=True, array_like=True):
+    """What the next configuration is to be, before its classes are made; a manager asks its host to plan it."""
+
+    setup: Setup
+    """The next one, but for its classes."""
+    touch: tuple[ClassId, ...]
+    """Classes to be closed and opened anew, though nothing else of them changes."""
+    refused: Refusals = ()
+
+
+class Planned(msgspec.Struct, frozen=True, array_like=True):
+    """The next configuration with its classes, and which classes of the one before are closed for it."""
+
+    setup: Setup
+    closed: tuple[ClassId, ...]
+    refused: Refusals = ()
+
+
+def first_setup(
+    sites: Iterable[SiteId],
+    groups: Mapping[GroupId, GroupSetup],
+    level: Level = Level.ACYCLIC,
+    unions: Iterable[Destination] = (),
+    *,
+    causal: bool = False,
+) -> Setup:
+    """Return configuration 1."""
+    named = dict.fromkeys(sorted({*sites, *(site for group in groups.values() for site in group.members)}), "")
+    for group in groups.values():
+        _check_options(group, causal=causal)
+    empty = Setup(0, named, dict(sorted(groups.items())), level, causal, tuple(unions), council_of(named, {}), {})
+    return plan_change(empty, Wanted(empty, ())).setup
+
+
+def wanted(
+    setup: Setup, asked: Iterable[Asked], suspected: frozenset[SiteId], touch: Iterable[ClassId] = ()
+) -> Wanted | None:
+    """Return the next configuration, but for its classes; None when nothing is to be done.
+
+    What cannot be done is refused with its reason; what must wait, because a site that its class needs is suspected
+    and may not be taken out, is left for later.
+    """
+    waits = waiting(setup, suspected)
+    draft, refused = setup, list[tuple[SiteId, int, str]]()
+    for site, number, change in asked:
+        if number <= draft.answered.get(site, 0) or _touches(draft, change) & waits:
+            continue
+        try:
+            draft = apply(draft, change)
+        except LocalError as error:
+            refused.append((site, number, str(error)))
+        draft = msgspec.structs.replace(draft, answered={**draft.answered, site: number})
+    away = _away(draft, suspected)
+    draft = msgspec.structs.replace(draft, away=away, council=council_of(draft.sites, away))
+    broken = {
+        class_id
+        for class_id, of_class in setup.classes.items()
+        if class_id not in waits and of_class.policy is Policy.AVAILABLE and of_class.needed & suspected
+    }
+    again = {class_id for class_id in (*touch, *broken) if class_id in setup.classes and class_id not in waits}
+    changed = msgspec.structs.replace(draft, answered=setup.answered) != setup
+    if not changed and not again and not refused:
+        return None
+    return Wanted(draft, tuple(sorted(again)), tuple(refused))
+
+
+def waiting(setup: Setup, suspected: frozenset[SiteId]) -> frozenset[ClassId]:
+    """Return the classes that nothing can be done about: a member is suspected, and may not be taken out."""
+    return frozenset(
+        class_id
+        for class_id, of_class in setup.classes.items()
+        if of_class.policy is Policy.ATOMIC and of_class.sites & suspected
+    )
+
+
+def _touches(setup: Setup, change: Change) -> set[ClassId]:
+    """Return the classes that a request speaks of; an operator may always remove a site."""
+    if isinstance(change, Create | AddSite | RemoveSite):
+        return set()
+    groups = setup.groups if isinstance(change, SetLevel) else [change.group]
+    return {setup.class_of[group] for group in groups if group in setup.class_of}
+
+
+def _away(setup: Setup, suspected: frozenset[SiteId]) -> dict[SiteId, tuple[GroupId, ...]]:
+    """Return who is taken out of which groups: suspected members, where the policy of their class allows it."""
+    away: dict[SiteId, tuple[GroupId, ...]] = {}
+    for site in sorted(setup.sites):
+        was = setup.away.get(site, ())
+        groups = [
+            name
+            for name, group in setup.groups.items()
+            if site in group.members and site in suspected and (name in was or _policy(setup, name) is Policy.AVAILABLE)
+        ]
+        if groups:
+            away[site] = tuple(groups)
+    return away
+
+
+def _policy(setup: Setup, group: GroupId) -> Policy:
+    """Return the policy of a group's class: the strictest of its groups."""
+    class_id = setup.class_of.get(group)
+    return setup.classes[class_id].policy if class_id is not None else setup.groups[group].policy
+
+
+def apply(setup: Setup, change: Change) -> Setup:
+    """Return the configuration with one request carried out, its classes as they were; raises LocalError."""
+    groups, sites = dict(setup.groups), dict(setup.sites)
+    match change:
+        case Create(group, members, policy, delivery):
+            _check(group not in groups, f"there is a group {group!r} already")
+            like = next(iter(groups.values()), GroupSetup(()))
+            options = {"policy": policy or like.policy, "delivery": delivery or like.delivery}
+            groups[group] = msgspec.structs.replace(like, members=tuple(sorted(set(members))), **options)
+        case Delete(group):
+            _check(group in groups, f"there is no group {group!r}")
+            _check(not any(group in union for union in setup.unions), f"group {group!r} is in a declared union")
+            del groups[group]
+        case Join(group, site):
+            _check(group in groups, f"there is no group {group!r}")
+            _check(site not in groups[group].members, f"{site} is in {group} already")
+            groups[group] = _with(groups[group], *groups[group].members, site)
+        case Leave(group, site):
+            _check(group in groups and site in groups[group].members, f"{site} is not in group {group!r}")
+            groups[group] = _with(groups[group], *(other for other in groups[group].members if other != site))
+        case AddSite(site, address):
+            sites[site] = address
+        case RemoveSite(site):
+            _check(site in sites, f"there is no site {site!r}")
+            del sites[site]
+            _check(bool(sites), "the last site cannot be removed")
+            groups = {n: _with(g, *(other for other in g.members if other != site)) for n, g in groups.items()}
+        case Set(group, protocol, planner, policy, delivery):
+            groups = _set(setup, change)
+        case SetLevel(level):
+            return msgspec.structs.replace(setup, level=level)
+    for name, group_setup in groups.items():
+        _check(bool(group_setup.members), f"group {name!r} would have no members")
+        unknown = next((site for site in group_setup.members if site not in sites), None)
+        _check(unknown is None, f"group {name!r}: there is no site {unknown!r}")
+        _check_options(group_setup, causal=setup.causal)
+    return msgspec.structs.replace(setup, sites=dict(sorted(sites.items())), groups=dict(sorted(groups.items())))
+
+
+def _set(setup: Setup, change: Set) -> dict[GroupId, GroupSetup]:
+    """Return the groups with the options of one class changed: groups that are ordered together share them."""
+    _check(change.group in setup.groups, f"there is no group {change.group!r}")
+    class_id = setup.class_of.get(change.group)
+    together = setup.classes[class_id].groups if class_id is not None else (change.group,)
+    given = {"protocol": change.protocol, "planner": change.planner, "policy": change.policy, "delivery": change.delivery}
+    options = {name: option for name, option in given.items() if option is not None}
+    _check(change.protocol is None or change.protocol in MACHINES, f"there is no protocol {change.protocol!r}")
+    return {n: msgspec.structs.replace(g, **options) if n in together else g for n, g in setup.groups.items()}
+
+
+def _with(group: GroupSetup, *members: SiteId) -> GroupSetup:
+    return msgspec.structs.replace(group, members=tuple(sorted(members)))
+
+
+def _check(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise LocalError(otherwise)
+
+
+def _check_options(group: GroupSetup, *, causal: bool) -> None:
+    """Refuse what would be promised and not kept."""
+    if causal and group.policy is Policy.AVAILABLE and group.delivery is Delivery.AGREED:
+        # What is rolled back may have caused messages that stay (errata 22 iv).
+        raise LocalError("causal order with policy available takes delivery safe")
+
+
+# The classes of the next configuration.
+
+
+def plan_change(old: Setup, asked: Wanted) -> Planned:
+    """Make the classes of the next configuration, and say which old ones close for it. It may take long."""
+    number = old.number + 1
+    draft = msgspec.structs.replace(asked.setup, number=number)
+    made = {of_class.groups: of_class for of_class in _classes(draft)}
+    alike = {class_id: made[c.groups] for class_id, c in old.classes.items() if _same(c, made.get(c.groups))}
+    carried = {class_id for class_id in alike if class_id not in asked.touch}
+    past = old.past
+    if draft.level is Level.ACYCLIC and not draft.causal:
+        if len(past) > PAST_AT_MOST:
+            carried.clear()
+        carried = _stay_open(old, made, past, carried)
+    closed = tuple(sorted(class_id for class_id in old.classes if class_id not in carried))
+    kept = {old.classes[class_id].groups: old.classes[class_id] for class_id in carried}
+    opened: dict[ClassId, ClassSetup] = {}
+    for index, groups in enumerate(sorted(made)):
+        of_class = kept.get(groups) or _finished(made[groups], ClassId(number, index), asked.setup)
+        opened[of_class.id] = of_class
+    gone = [Past(tuple(sorted(old.classes[c].sites)), c.epoch, number) for c in closed]
+    oldest = min((class_id.epoch for class_id in opened), default=number)
+    remembered = tuple(_relevant(_merged((*past, *gone)), oldest))
+    setup = msgspec.structs.replace(draft, classes=dict(sorted(opened.items())), past=remembered)
+    return Planned(setup, closed, asked.refused)
+
+
+def _classes(draft: Setup) -> list[ClassSetup]:
+    """Return the classes as values; their ids and plans come later."""
+    present = {group: draft.members(group) for group in draft.groups if draft.members(group)}
+    if not present:
+        return []
+    unions = [union for union in draft.unions if all(group in present for group in union)]
+    table = Membership.of(present).with_unions(unions)
+    if draft.causal:
+        split = [tuple(_plain(part) for part in classes(table, ClassRule.S1))]
+    else:
+        split = [(_plain(groups),) for groups in classes(table, ClassRule.for_level(draft.level))]
+    return [_one(draft, parts, present, unions) for parts in split]
+
+
+def _plain(groups: list[GroupId]) -> tuple[GroupId, ...]:
+    return tuple(group for group in groups if "+" not in group)
+
+
+def _one(
+    draft: Setup,
+    parts: tuple[tuple[GroupId, ...], ...],
+    present: dict[GroupId, tuple[SiteId, ...]],
+    unions: list[Destination],
+) -> ClassSetup:
+    groups = [group for part in parts for group in part]
+    options = [draft.groups[group] for group in groups]
+    return ClassSetup(
+        id=ClassId(0, 0),
+        parts=parts,
+        members={group: present[group] for group in groups},
+        sources=(),
+        unions=tuple(union for union in unions if union[0] in groups),
+        protocol=options[0].protocol,
+        planner=options[0].planner,
+        level=draft.level,
+        causal=draft.causal,
+        policy=Policy.ATOMIC if any(o.policy is Policy.ATOMIC for o in options) else Policy.AVAILABLE,
+        delivery=Delivery.SAFE if any(o.delivery is Delivery.SAFE for o in options) else Delivery.AGREED,
+    )
+
+
+def _same(old: ClassSetup, new: ClassSetup | None) -> bool:
+    """Whether nothing changes for a class: it keeps its id, its machines and its traffic."""
+    if new is None:
+        return False
+    bare = msgspec.structs.replace(old, id=new.id, sources=(), plan=None)
+    return bare == new
+
+
+def _finished(made: ClassSetup, class_id: ClassId, draft: Setup) -> ClassSetup:
+    """Give a class its id, its sources and, where its protocol needs one, its plan."""
+    sources = tuple(sorted(site for site in draft.sites if site not in draft.away or site in made.sites))
+    plan = None
+    if MACHINES[made.protocol].plan:
+        table = Membership.of(made.members).with_unions(made.unions)
+        rule = ClassRule.S1 if made.causal else ClassRule.for_level(made.level)
+        plan = make_plan(table, Request(made.planner, made.level, rule, budget=SEARCH)).plan
+    return msgspec.structs.replace(made, id=class_id, sources=sources, plan=plan)
+
+
+def _relevant(past: Iterable[Past], since: int) -> list[Past]:
+    """Return the closed classes whose messages may be under way beside those of a class that is open since then.
+
+    Beside them, or beside others that are: a class that was closed before all these were opened comes before them at
+    every site.
+    """
+    while True:
+        found = [one for one in past if one.closed > since]
+        lower = min((one.opened for one in found), default=since)
+        if lower >= since:
+            return found
+        since = lower
+
+
+def _merged(past: Iterable[Past]) -> tuple[Past, ...]:
+    """Return closed classes with the same sites as one."""
+    by_sites: dict[tuple[SiteId, ...], Past] = {}
+    for one in past:
+        known = by_sites.get(one.sites, one)
+        by_sites[one.sites] = Past(one.sites, min(known.opened, one.opened), max(known.closed, one.closed))
+    return tuple(by_sites[sites] for sites in sorted(by_sites))
+
+
+def _stay_open(
+    old: Setup, made: dict[tuple[GroupId, ...], ClassSetup], past: tuple[Past, ...], carried: set[ClassId]
+) -> set[ClassId]:
+    """Return which classes may stay open: not those in a block with one that closes, opens or was closed meanwhile.
+
+    A circle is found at the oldest of the classes in it that stay open.
+    """
+    while carried:
+        closing = [tuple(c.sites) for class_id, c in old.classes.items() if class_id not in carried]
+        staying = {old.classes[class_id].groups for class_id in carried}
+        opening = [tuple(c.sites) for groups, c in made.items() if groups not in staying]
+        touched = set[ClassId]()
+        for epoch in {class_id.epoch for class_id in carried}:
+            others = [*closing, *opening, *(one.sites for one in _relevant(past, epoch))]
+            touched |= _entangled(old, others, {class_id for class_id in carried if class_id.epoch >= epoch}, epoch)
+        if not touched:
+            break
+        carried = carried - touched
+    return carried
+
+
+def _entangled(
+    old: Setup, others: list[tuple[SiteId, ...]], staying: set[ClassId], epoch: int
+) -> set[ClassId]:
+    """Return the classes of an epoch that lie in one block with any of the others."""
+    table = {f"other{index}": tuple(sorted(sites)) for index, sites in enumerate(others)}
+    names = {f"class{class_id.epoch}-{class_id.index}": class_id for class_id in staying}
+    table |= {name: tuple(old.classes[class_id].sites) for name, class_id in names.items()}
+    return {
+        names[name]
+        for block in classes(Membership.of(table), ClassRule.BLOCKS)
+        if any(name not in names for name in block)
+        for name in block
+        if name in names and names[name].epoch == epoch
+    }

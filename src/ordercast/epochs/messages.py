@@ -1,0 +1,277 @@
+"""What sites say to each other about configurations: ballots, closing, installing, handing over, stability.
+
+All of these repair or decide, and travel unnumbered: whoever waits for an answer asks again at the next tick.
+"""
+
+import msgspec
+
+from ordercast.core.configuration import Destination
+from ordercast.core.events import Control, Envelope
+from ordercast.epochs.change import Asked, Refusals
+from ordercast.epochs.setup import Setup
+from ordercast.names import ClassId, GroupId, SiteId
+
+CONTROL = ClassId(0, 0)
+"""The class of these messages: no class has number 0."""
+Ballot = tuple[int, SiteId]
+"""A round, and who opened it; larger ones win."""
+NO_BALLOT: Ballot = (0, "")
+Counts = tuple[tuple[Destination, int], ...]
+"""For each destination how many messages to it."""
+
+
+class Id(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """A message: its source, the source's life, and the source's number for it."""
+
+    source: SiteId
+    incarnation: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.number}"
+
+
+class Line(msgspec.Struct, frozen=True, array_like=True):
+    """One delivered message in a report, or in a cut: its place and its destination."""
+
+    order: int
+    """The part of its class: stamps are comparable inside it."""
+    stamp: bytes
+    id: Id
+    groups: Destination
+    holders: tuple[SiteId, ...] = ()
+    """In a cut: who has its body."""
+
+
+class ClassReport(msgspec.Struct, frozen=True, array_like=True):
+    """What a site has delivered in a class: what is stable only as counts, the rest line by line."""
+
+    stable: Counts
+    lines: tuple[Line, ...]
+    last: tuple[tuple[Id, Destination], ...]
+    """Of each source and destination the last message."""
+
+
+class Cut(msgspec.Struct, frozen=True, array_like=True):
+    """The whole history of a closed class, but for what is stable: the sorted union of the reports (errata 19)."""
+
+    stable: Counts
+    lines: tuple[Line, ...]
+    last: tuple[tuple[Id, Destination], ...]
+
+
+class Joining(msgspec.Struct, frozen=True, array_like=True):
+    """A site comes into a group: who can give it the group's state."""
+
+    site: SiteId
+    group: GroupId
+    providers: tuple[SiteId, ...]
+
+
+class Decision(msgspec.Struct, frozen=True, array_like=True, dict=True):
+    """What the council decides: the next configuration, and how it is reached from the one before."""
+
+    setup: Setup
+    ballot: Ballot
+    cuts: dict[ClassId, Cut]
+    """Of the classes that close by report, and of earlier ones that were not installed everywhere."""
+    trees: tuple[ClassId, ...] = ()
+    """The classes that close along their tree."""
+    joining: tuple[Joining, ...] = ()
+    installers: tuple[SiteId, ...] = ()
+    """Who has something to install; when all have, everything in the cuts is stable."""
+    refused: Refusals = ()
+
+    @property
+    def number(self) -> int:
+        """The number of the configuration."""
+        return self.setup.number
+
+
+# Ballots (errata 20, 21): the council of configuration n - 1 decides on number n.
+
+
+class Prepare(Control, frozen=True, gc=False, tag=70):
+    """I want to lead the decision on this number."""
+
+    number: int
+    ballot: Ballot
+
+
+class Promise(Control, frozen=True, gc=False, tag=71):
+    """I will take nothing from lower ballots; this is what I have accepted so far."""
+
+    number: int
+    ballot: Ballot
+    accepted: Decision | None
+
+
+class Accept(Control, frozen=True, gc=False, tag=72):
+    """Accept this decision."""
+
+    decision: Decision
+
+
+class Accepted(Control, frozen=True, gc=False, tag=73):
+    """I have accepted it, durably."""
+
+    number: int
+    ballot: Ballot
+
+
+class Outvoted(Control, frozen=True, gc=False, tag=74):
+    """I have promised a higher ballot."""
+
+    number: int
+    ballot: Ballot
+
+
+class Decided(Control, frozen=True, gc=False, tag=75):
+    """This was decided."""
+
+    decision: Decision
+
+
+class At(Control, frozen=True, gc=False, tag=76):
+    """This is the configuration that I am in."""
+
+    number: int
+
+
+# Requests, suspicions, and what stands still.
+
+
+class Wish(Control, frozen=True, gc=False, tag=77):
+    """To the manager: requests that are not answered, classes that stand still, sites that I suspect."""
+
+    number: int
+    asked: tuple[Asked, ...]
+    touch: tuple[ClassId, ...]
+    suspected: tuple[SiteId, ...]
+
+
+class Refused(Control, frozen=True, gc=False, tag=78):
+    """From the manager: this request of yours cannot be done."""
+
+    request: int
+    reason: str
+
+
+# Closing by report (GS88 §5.2.1).
+
+
+class Close(Control, frozen=True, gc=False, tag=79):
+    """Stop these classes for good, and report what you have delivered in them and in those before them."""
+
+    number: int
+    ballot: Ballot
+    classes: tuple[ClassId, ...]
+    before: tuple[ClassId, ...] = ()
+
+
+class Report(Control, frozen=True, gc=False, tag=80):
+    """What I have delivered."""
+
+    number: int
+    ballot: Ballot
+    classes: dict[ClassId, ClassReport]
+    joining: tuple[GroupId, ...] = ()
+    """Groups whose state I still wait for."""
+
+
+# Installing.
+
+
+class Fetch(Control, frozen=True, gc=False, tag=81):
+    """Send me these messages, which you have delivered."""
+
+    class_id: ClassId
+    ids: tuple[Id, ...]
+
+
+class Body(Control, frozen=True, gc=False, tag=82):
+    """A message that you asked for."""
+
+    class_id: ClassId
+    id: Id
+    envelope: Envelope
+
+
+class Installed(Control, frozen=True, gc=False, tag=83):
+    """To the manager: I have installed everything of this configuration, and opened its classes."""
+
+    number: int
+
+
+class Done(Control, frozen=True, gc=False, tag=84):
+    """From the manager: everybody has installed everything of this configuration."""
+
+    number: int
+
+
+class AskState(Control, frozen=True, gc=False, tag=85):
+    """A joiner asks for a group's state as it is when this configuration opens; `after`: what it has of it."""
+
+    number: int
+    group: GroupId
+    after: int
+
+
+class State(Control, frozen=True, gc=False, tag=86):
+    """A group's state when a configuration opens: its count, and the application's state or what is missing of it."""
+
+    number: int
+    group: GroupId
+    count: int
+    snapshot: bytes | None
+    """None when `missed` is all that is missing."""
+    missed: tuple[tuple[ClassId, int, bytes, Envelope], ...] = ()
+    """Class, order, stamp, message."""
+
+
+# Closing along the tree (GS88 §5.1).
+
+
+class AskFrontier(Control, frozen=True, gc=False, tag=87):
+    """A source asks the old entry of a destination up to which number its messages were ordered."""
+
+    class_id: ClassId
+    groups: Destination
+
+
+class Redirect(Control, frozen=True, gc=False, tag=88):
+    """The old entry answers: this was your last message that was ordered here; send the rest to the new entry."""
+
+    class_id: ClassId
+    groups: Destination
+    number: int
+
+
+# Stability (errata 58).
+
+
+class Have(Control, frozen=True, gc=False, tag=89):
+    """To the first member of destinations: so many messages of this class I have delivered, durably."""
+
+    counts: Counts
+
+
+class Stable(Control, frozen=True, gc=False, tag=90):
+    """From the first member: so many messages every member has delivered."""
+
+    counts: Counts
+
+
+class AskSafe(Control, frozen=True, gc=False, tag=91):
+    """A source that is no member asks what became of its messages from this number on."""
+
+    groups: Destination
+    number: int
+
+
+class Whereabouts(Control, frozen=True, gc=False, tag=92):
+    """The answer: up to this number they are safe, and these have their place."""
+
+    groups: Destination
+    safe: int
+    placed: tuple[tuple[int, bytes], ...]

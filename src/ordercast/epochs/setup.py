@@ -1,0 +1,177 @@
+"""A configuration as a value: sites, groups, the council, and the classes that are open in it.
+
+A class never changes: it is closed, and others are opened. So a class carries everything that its machines are built
+with, and a configuration carries its classes. `epochs.change` makes the next configuration of one.
+"""
+
+from functools import cached_property
+
+import msgspec
+
+from ordercast.core.configuration import Configuration, Destination, Members, OrderClass, sites_of
+from ordercast.core.machine import Machine
+from ordercast.core.source import Source
+from ordercast.errors import LocalError
+from ordercast.names import ClassId, Delivery, GroupId, Level, Planner, Policy, SiteId
+from ordercast.planning.plan import Plan
+from ordercast.protocols.registry import MACHINES, Deployment
+
+COUNCIL = 5  # sites that vote, at most
+
+
+class GroupSetup(msgspec.Struct, frozen=True, array_like=True):
+    """One group as its operator wants it."""
+
+    members: tuple[SiteId, ...]
+    protocol: str = "propagation"
+    planner: Planner = Planner.ELIMINATION
+    policy: Policy = Policy.ATOMIC
+    delivery: Delivery = Delivery.AGREED
+
+
+class ClassSetup(msgspec.Struct, frozen=True, array_like=True, dict=True):
+    """One class: the groups that are ordered together, who is in them, and how."""
+
+    id: ClassId
+    parts: tuple[tuple[GroupId, ...], ...]
+    members: Members
+    """Who is in the groups now: those who were taken out for a while are not."""
+    sources: tuple[SiteId, ...]
+    """All sites there were when the class was opened."""
+    unions: tuple[Destination, ...]
+    protocol: str
+    planner: Planner
+    level: Level
+    causal: bool
+    policy: Policy
+    delivery: Delivery
+    plan: Plan | None = None
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    @cached_property
+    def groups(self) -> tuple[GroupId, ...]:
+        """All groups of the class."""
+        return tuple(group for part in self.parts for group in part)
+
+    @cached_property
+    def sites(self) -> frozenset[SiteId]:
+        """Every member of every group."""
+        return frozenset(sites_of(self.members, self.members))
+
+    @cached_property
+    def nodes(self) -> frozenset[SiteId]:
+        """Members, and extra nodes of the plan: whoever passes on what is sent."""
+        edges = self.plan.edges if self.plan is not None else []
+        entries = [group.entry for group in self.plan.groups.values()] if self.plan is not None else []
+        return self.sites | {site for edge in edges for site in (edge.parent, edge.child)} | set(entries)
+
+    @cached_property
+    def needed(self) -> frozenset[SiteId]:
+        """Whose failure stops the class: its nodes, and every source where one that is silent holds up all others."""
+        waits = MACHINES[self.protocol].waits_for_sources
+        return self.nodes | (set(self.sources) if waits else set())
+
+    @cached_property
+    def open(self) -> bool:
+        """Whether any site may send, also one that was added later."""
+        return not MACHINES[self.protocol].knows_sources
+
+    def destinations(self, groups: Destination) -> tuple[SiteId, ...]:
+        """Return who gets a message to these groups."""
+        return self.order_class.union(groups)
+
+    @cached_property
+    def order_class(self) -> OrderClass:
+        """The class as its machines take it."""
+        return OrderClass(self.id, self.parts, self.members, self.sources, self.unions, open=self.open)
+
+    @cached_property
+    def deployment(self) -> Deployment:
+        """What machines of this class are built from."""
+        table = Configuration(self.members, {self.id: self.parts}, self.sources, self.id.epoch, self.unions)
+        receipts = self.causal and MACHINES[self.protocol].receipts
+        return Deployment(self.protocol, table, self.plan, self.level, self.causal, receipts)
+
+    def machine(self, source: Source) -> Machine:
+        """Build a site's machine."""
+        return self.deployment.kind.make(self.deployment, self.order_class, source)
+
+    def check(self, source: SiteId, groups: Destination) -> None:
+        """Raise LocalError with the reason when a message of a site cannot be sent to these groups in this class."""
+        self.order_class.origin(source, groups)
+        if len(groups) > 1 and self.level is Level.TOTAL and groups not in self.unions:
+            # A class that is opened later may share two sites with the union while the message is under way (errata 79).
+            raise LocalError(f"groups that change, level total: declare the union {'+'.join(groups)}")
+        self.deployment.entry(groups)
+
+
+class Past(msgspec.Struct, frozen=True, array_like=True):
+    """A class that was closed: its sites, and the configurations in which it was opened and closed."""
+
+    sites: tuple[SiteId, ...]
+    opened: int
+    closed: int
+
+
+class Setup(msgspec.Struct, frozen=True, array_like=True, dict=True):
+    """Configuration number `number`. The council of each decides on the next."""
+
+    number: int
+    sites: dict[SiteId, str]
+    """With their addresses."""
+    groups: dict[GroupId, GroupSetup]
+    level: Level
+    causal: bool
+    unions: tuple[Destination, ...]
+    council: tuple[SiteId, ...]
+    classes: dict[ClassId, ClassSetup]
+    away: dict[SiteId, tuple[GroupId, ...]] = {}
+    """Sites that were taken out of groups because they were suspected; they come back when they are trusted again."""
+    past: tuple[Past, ...] = ()
+    """Closed classes whose messages may still be under way beside those of a class that is open since then."""
+    answered: dict[SiteId, int] = {}
+    """For each site the last of its requests that was answered."""
+
+    def members(self, group: GroupId) -> tuple[SiteId, ...]:
+        """Return who is in a group now."""
+        wanted = self.groups[group].members
+        return tuple(site for site in wanted if group not in self.away.get(site, ()))
+
+    @cached_property
+    def class_of(self) -> dict[GroupId, ClassId]:
+        """The class of each group; a group that nobody is in has none."""
+        return {group: class_id for class_id, setup in self.classes.items() for group in setup.groups}
+
+    def classes_at(self, site: SiteId) -> list[ClassId]:
+        """Return the classes in which a site is a member, sorted."""
+        return sorted(class_id for class_id, setup in self.classes.items() if site in setup.sites)
+
+    def destination(self, source: SiteId, groups: Destination) -> ClassId | None:
+        """Return the class of a message; None while nobody is there to get it. Raises LocalError when it cannot be."""
+        for group in groups:
+            if group not in self.groups:
+                raise LocalError(f"there is no group {group!r}")
+        if source not in self.sites:
+            raise LocalError(f"{source} is not one of the sites")
+        found = {self.class_of.get(group) for group in groups}
+        if None in found:
+            return None
+        if len(found) > 1:
+            raise LocalError(f"groups {', '.join(groups)} are ordered apart: declare the union {'+'.join(groups)}")
+        class_id = found.pop()
+        assert class_id is not None
+        if self.classes[class_id].order_class.is_source(source):
+            self.classes[class_id].check(source, groups)
+        return class_id
+
+    @property
+    def majority(self) -> int:
+        """How many of the council must agree."""
+        return len(self.council) // 2 + 1
+
+
+def council_of(sites: dict[SiteId, str], away: dict[SiteId, tuple[GroupId, ...]]) -> tuple[SiteId, ...]:
+    """Return who votes: all sites up to five, else five, those who are there first."""
+    return tuple(sorted(sorted(sites, key=lambda site: (site in away, site))[:COUNCIL]))
