@@ -358,14 +358,16 @@ def test_ten_thousand_groups_on_one_site(tmp_path: Path) -> None:
     deploy(config)
 
     async def work() -> None:
-        tracemalloc.start()
         async with Running(config) as sites:
             for number in range(0, 10_000, 500):
                 await sites["q"].multicast(f"g{number}", b"x", ack="safe")
             assert tracemalloc.get_traced_memory()[0] / 20_000 < 20_000
-            tracemalloc.stop()
 
-    run(work())
+    tracemalloc.start()
+    try:
+        run(work())
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.slow

@@ -116,7 +116,7 @@ def test_a_damaged_plan_in_the_data_folder_is_refused(tmp_path: object) -> None:
     with pytest.raises(InputError, match=rf"{path.name}: not a plan for this cluster: PG2 does not hold"):
         deploy_cluster(cluster)
     path.write_bytes(msgspec.json.encode(replace(plan, level=Level.TOTAL)))
-    with pytest.raises(InputError, match="is for total"):
+    with pytest.raises(InputError, match="is for level total, not acyclic"):
         deploy_cluster(cluster)
 
 

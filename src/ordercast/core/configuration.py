@@ -214,13 +214,15 @@ class Configuration(msgspec.Struct, frozen=True, dict=True):
         parts = self.classes[class_id]
         own = {group for groups in parts for group in groups}
         members = {group: sites for group, sites in self.members.items() if group in own}
-        sites = set(sites_of(members, own))
-        neighbours = []
-        for other, others in self.classes.items():
-            for groups in others if other != class_id else ():
-                common = tuple(sorted(sites.intersection(sites_of(self.members, groups))))
-                if len(common) > 1:
-                    neighbours.append(Neighbour(groups, common))
+        shared: dict[int, list[SiteId]] = {}
+        for site in sites_of(members, own):
+            for order in self._orders_at[site]:
+                shared.setdefault(order, []).append(site)
+        neighbours = [
+            Neighbour(self.orders[order], tuple(sites))
+            for order, sites in sorted(shared.items())
+            if len(sites) > 1 and self.orders[order][0] not in own
+        ]
         unions = tuple(union for union in self.unions if own.issuperset(union))
         return OrderClass(class_id, parts, members, self.sources, unions, tuple(neighbours))
 
@@ -228,6 +230,14 @@ class Configuration(msgspec.Struct, frozen=True, dict=True):
     def orders(self) -> tuple[tuple[GroupId, ...], ...]:
         """The groups of every part of every class: stamps are comparable inside one of these."""
         return tuple(groups for parts in self.classes.values() for groups in parts)
+
+    @cached_property
+    def _orders_at(self) -> dict[SiteId, list[int]]:
+        found: dict[SiteId, list[int]] = {}
+        for order, groups in enumerate(self.orders):
+            for site in sites_of(self.members, groups):
+                found.setdefault(site, []).append(order)
+        return found
 
     def order_of(self, groups: Destination) -> int:
         """Return which of the orders a message to these groups is in."""

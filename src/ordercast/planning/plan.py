@@ -1,6 +1,7 @@
 """Frozen plans: an entry per group and the edges its messages cross. Names only; no planner, no protocol."""
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -40,7 +41,7 @@ class Cost(msgspec.Struct, frozen=True, omit_defaults=True):
     """Mean depth by traffic, when weights were given."""
 
 
-class Plan(msgspec.Struct, frozen=True):
+class Plan(msgspec.Struct, frozen=True, dict=True):
     """Route tables for a membership: all that the propagation machine needs to know."""
 
     planner: str
@@ -61,6 +62,14 @@ class Plan(msgspec.Struct, frozen=True):
     def class_of(self) -> dict[GroupId, int]:
         """Return the index of each group's class."""
         return {group: index for index, groups in enumerate(self.classes) for group in groups}
+
+    @cached_property
+    def hops(self) -> dict[GroupId, list[tuple[SiteId, SiteId]]]:
+        """The edges (from, to) that each group's messages cross."""
+        found: dict[GroupId, list[tuple[SiteId, SiteId]]] = {}
+        for group, sender, receiver in self.crossings():
+            found.setdefault(group, []).append((sender, receiver))
+        return found
 
     def crossings(self) -> Iterator[tuple[GroupId, SiteId, SiteId]]:
         """Yield (group, from, to) for every edge and every group on it."""

@@ -17,9 +17,9 @@ class Routes:
         self.groups = {group: plan.groups[group] for tree in trees for group in plan.classes[tree]}
         self.part_of = {group: part for part, tree in enumerate(trees) for group in plan.classes[tree]}
         self._parent: dict[tuple[int, SiteId], SiteId] = {}
-        for group, sender, receiver in plan.crossings():
-            if group in self.part_of:
-                self._parent[self.part_of[group], receiver] = sender
+        for group, part in self.part_of.items():
+            for sender, receiver in plan.hops.get(group, ()):
+                self._parent[part, receiver] = sender
         self._entries: dict[tuple[GroupId, ...], SiteId] = {}
         self._hops: dict[tuple[GroupId, ...], dict[SiteId, tuple[SiteId, ...]]] = {}
         self._members: dict[tuple[GroupId, ...], frozenset[SiteId]] = {}
