@@ -77,7 +77,11 @@ class Refuse(msgspec.Struct, frozen=True, gc=False):
         return f"refuse {self.peer}: {self.reason}"
 
 
-Effect = Append | Send | Deliver | Placed | Safe | Refuse
+class HostEffect(msgspec.Struct, frozen=True, gc=False):
+    """What else a host is asked for when groups change (`epochs.events`)."""
+
+
+Effect = Append | Send | Deliver | Placed | Safe | Refuse | HostEffect
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):

@@ -97,4 +97,8 @@ class PeerReset(msgspec.Struct, frozen=True, gc=False):
         return f"{self.peer} begins anew as {self.incarnation}"
 
 
-Event = Multicast | Received | Tick | LinkUp | LinkDown | PeerReset
+class HostEvent(msgspec.Struct, frozen=True, gc=False):
+    """What else a host says to the site's part in changes of the configuration (`epochs.events`)."""
+
+
+Event = Multicast | Received | Tick | LinkUp | LinkDown | PeerReset | HostEvent

@@ -150,9 +150,15 @@ def first_setup(
 
 
 def wanted(
-    setup: Setup, asked: Iterable[Asked], suspected: frozenset[SiteId], touch: Iterable[ClassId] = ()
+    setup: Setup,
+    asked: Iterable[Asked],
+    suspected: frozenset[SiteId],
+    touch: Iterable[ClassId] = (),
+    lives: Mapping[SiteId, int] | None = None,
 ) -> Wanted | None:
     """Return the next configuration, but for its classes; None when nothing is to be done.
+
+    `lives`: sites that came with an empty disk, and their incarnation; their classes are opened anew for them.
 
     What cannot be done is refused with its reason; what must wait, because a site that its class needs is suspected
     and may not be taken out, is left for later.
@@ -167,14 +173,20 @@ def wanted(
         except LocalError as error:
             refused.append((site, number, str(error)))
         draft = msgspec.structs.replace(draft, answered={**draft.answered, site: number})
-    away = _away(draft, suspected)
-    draft = msgspec.structs.replace(draft, away=away, council=council_of(draft.sites, away))
+    new = {site: life for site, life in (lives or {}).items() if site in draft.sites and draft.lives.get(site) != life}
+    new = {site: life for site, life in new.items() if not any(site in setup.classes[c].sites for c in waits)}
+    draft = msgspec.structs.replace(draft, lives={**draft.lives, **new})
+    again_for = {c for c, of_class in setup.classes.items() if of_class.sites.intersection(new)}
+    away, asleep = _away(setup, draft, suspected)
+    draft = msgspec.structs.replace(draft, away=away, asleep=asleep, council=council_of(draft.sites, away))
     broken = {
         class_id
         for class_id, of_class in setup.classes.items()
         if class_id not in waits and of_class.policy is Policy.AVAILABLE and of_class.needed & suspected
     }
-    again = {class_id for class_id in (*touch, *broken) if class_id in setup.classes and class_id not in waits}
+    again = {
+        class_id for class_id in (*touch, *broken, *again_for) if class_id in setup.classes and class_id not in waits
+    }
     changed = msgspec.structs.replace(draft, answered=setup.answered) != setup
     if not changed and not again and not refused:
         return None
@@ -198,25 +210,34 @@ def _touches(setup: Setup, change: Change) -> set[ClassId]:
     return {setup.class_of[group] for group in groups if group in setup.class_of}
 
 
-def _away(setup: Setup, suspected: frozenset[SiteId]) -> dict[SiteId, tuple[GroupId, ...]]:
-    """Return who is taken out of which groups: suspected members, where the policy of their class allows it."""
-    away: dict[SiteId, tuple[GroupId, ...]] = {}
-    for site in sorted(setup.sites):
-        was = setup.away.get(site, ())
-        groups = [
-            name
-            for name, group in setup.groups.items()
-            if site in group.members and site in suspected and (name in was or _policy(setup, name) is Policy.AVAILABLE)
+def _away(
+    old: Setup, draft: Setup, suspected: frozenset[SiteId]
+) -> tuple[dict[SiteId, tuple[GroupId, ...]], dict[GroupId, tuple[ClassSetup, tuple[SiteId, ...]]]]:
+    """Return who is taken out of which groups, where the policy of their class allows it, and which groups sleep."""
+    away: dict[SiteId, list[GroupId]] = {}
+    asleep: dict[GroupId, tuple[ClassSetup, tuple[SiteId, ...]]] = {}
+    for name, group in draft.groups.items():
+        out = [
+            site
+            for site in group.members
+            if site in suspected and (name in old.away.get(site, ()) or _policy(old, draft, name) is Policy.AVAILABLE)
         ]
-        if groups:
-            away[site] = tuple(groups)
-    return away
+        if name in old.asleep:
+            of_class, last = old.asleep[name]
+            last = tuple(site for site in last if site in group.members)
+            if last and suspected.intersection(last):
+                out, asleep[name] = list(group.members), (of_class, last)
+        elif name in old.groups and set(old.members(name)) <= set(out) and name in old.class_of:
+            out, asleep[name] = list(group.members), (old.classes[old.class_of[name]], old.members(name))
+        for site in out:
+            away.setdefault(site, []).append(name)
+    return {site: tuple(names) for site, names in sorted(away.items())}, asleep
 
 
-def _policy(setup: Setup, group: GroupId) -> Policy:
+def _policy(old: Setup, draft: Setup, group: GroupId) -> Policy:
     """Return the policy of a group's class: the strictest of its groups."""
-    class_id = setup.class_of.get(group)
-    return setup.classes[class_id].policy if class_id is not None else setup.groups[group].policy
+    class_id = old.class_of.get(group)
+    return old.classes[class_id].policy if class_id is not None else draft.groups[group].policy
 
 
 def apply(setup: Setup, change: Change) -> Setup:
@@ -263,7 +284,12 @@ def _set(setup: Setup, change: Set) -> dict[GroupId, GroupSetup]:
     _check(change.group in setup.groups, f"there is no group {change.group!r}")
     class_id = setup.class_of.get(change.group)
     together = setup.classes[class_id].groups if class_id is not None else (change.group,)
-    given = {"protocol": change.protocol, "planner": change.planner, "policy": change.policy, "delivery": change.delivery}
+    given = {
+        "protocol": change.protocol,
+        "planner": change.planner,
+        "policy": change.policy,
+        "delivery": change.delivery,
+    }
     options = {name: option for name, option in given.items() if option is not None}
     _check(change.protocol is None or change.protocol in MACHINES, f"there is no protocol {change.protocol!r}")
     return {n: msgspec.structs.replace(g, **options) if n in together else g for n, g in setup.groups.items()}
@@ -417,9 +443,7 @@ def _stay_open(
     return carried
 
 
-def _entangled(
-    old: Setup, others: list[tuple[SiteId, ...]], staying: set[ClassId], epoch: int
-) -> set[ClassId]:
+def _entangled(old: Setup, others: list[tuple[SiteId, ...]], staying: set[ClassId], epoch: int) -> set[ClassId]:
     """Return the classes of an epoch that lie in one block with any of the others."""
     table = {f"other{index}": tuple(sorted(sites)) for index, sites in enumerate(others)}
     names = {f"class{class_id.epoch}-{class_id.index}": class_id for class_id in staying}

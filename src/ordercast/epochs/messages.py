@@ -8,7 +8,7 @@ import msgspec
 from ordercast.core.configuration import Destination
 from ordercast.core.events import Control, Envelope
 from ordercast.epochs.change import Asked, Refusals
-from ordercast.epochs.setup import Setup
+from ordercast.epochs.setup import ClassSetup, Setup
 from ordercast.names import ClassId, GroupId, SiteId
 
 CONTROL = ClassId(0, 0)
@@ -39,8 +39,14 @@ class Line(msgspec.Struct, frozen=True, array_like=True):
     stamp: bytes
     id: Id
     groups: Destination
+    index: int
+    """It is so manieth to its destination in this class."""
     holders: tuple[SiteId, ...] = ()
     """In a cut: who has its body."""
+
+
+Place = tuple[ClassId, int, bytes]
+"""Class, order, stamp: sorted, all that comes earlier comes first."""
 
 
 class ClassReport(msgspec.Struct, frozen=True, array_like=True):
@@ -81,6 +87,8 @@ class Decision(msgspec.Struct, frozen=True, array_like=True, dict=True):
     installers: tuple[SiteId, ...] = ()
     """Who has something to install; when all have, everything in the cuts is stable."""
     refused: Refusals = ()
+    closed: dict[ClassId, ClassSetup] = {}
+    """The classes that are closed, for those who have not known them."""
 
     @property
     def number(self) -> int:
@@ -148,6 +156,8 @@ class Wish(Control, frozen=True, gc=False, tag=77):
     asked: tuple[Asked, ...]
     touch: tuple[ClassId, ...]
     suspected: tuple[SiteId, ...]
+    life: int = 0
+    """When I came with an empty disk and was not taken in yet: my incarnation."""
 
 
 class Refused(Control, frozen=True, gc=False, tag=78):
@@ -175,6 +185,8 @@ class Report(Control, frozen=True, gc=False, tag=80):
     number: int
     ballot: Ballot
     classes: dict[ClassId, ClassReport]
+    finished: tuple[ClassId, ...] = ()
+    """Classes of which I know that everybody has everything."""
     joining: tuple[GroupId, ...] = ()
     """Groups whose state I still wait for."""
 
@@ -203,6 +215,12 @@ class Installed(Control, frozen=True, gc=False, tag=83):
     number: int
 
 
+class AskInstalled(Control, frozen=True, gc=False, tag=93):
+    """From the manager: have you installed everything of this configuration?"""
+
+    number: int
+
+
 class Done(Control, frozen=True, gc=False, tag=84):
     """From the manager: everybody has installed everything of this configuration."""
 
@@ -225,8 +243,7 @@ class State(Control, frozen=True, gc=False, tag=86):
     count: int
     snapshot: bytes | None
     """None when `missed` is all that is missing."""
-    missed: tuple[tuple[ClassId, int, bytes, Envelope], ...] = ()
-    """Class, order, stamp, message."""
+    missed: tuple[tuple[Place, Envelope], ...] = ()
 
 
 # Closing along the tree (GS88 §5.1).

@@ -102,7 +102,7 @@ class ClassSetup(msgspec.Struct, frozen=True, array_like=True, dict=True):
         """Raise LocalError with the reason when a message of a site cannot be sent to these groups in this class."""
         self.order_class.origin(source, groups)
         if len(groups) > 1 and self.level is Level.TOTAL and groups not in self.unions:
-            # A class that is opened later may share two sites with the union while the message is under way (errata 79).
+            # A class that opens later may share two sites with the union while the message is under way (errata 79).
             raise LocalError(f"groups that change, level total: declare the union {'+'.join(groups)}")
         self.deployment.entry(groups)
 
@@ -131,6 +131,11 @@ class Setup(msgspec.Struct, frozen=True, array_like=True, dict=True):
     """Sites that were taken out of groups because they were suspected; they come back when they are trusted again."""
     past: tuple[Past, ...] = ()
     """Closed classes whose messages may still be under way beside those of a class that is open since then."""
+    asleep: dict[GroupId, tuple[ClassSetup, tuple[SiteId, ...]]] = {}
+    """Groups all of whose members were taken out: their last class, and who was in them last. They wake when all of
+    those are trusted again: only together they know what was delivered."""
+    lives: dict[SiteId, int] = {}
+    """Sites that came with an empty disk, and in which incarnation they were taken in."""
     answered: dict[SiteId, int] = {}
     """For each site the last of its requests that was answered."""
 
@@ -165,6 +170,10 @@ class Setup(msgspec.Struct, frozen=True, array_like=True, dict=True):
         if self.classes[class_id].order_class.is_source(source):
             self.classes[class_id].check(source, groups)
         return class_id
+
+    def is_member(self, site: SiteId) -> bool:
+        """Whether a site is in any group now."""
+        return any(site in of_class.sites for of_class in self.classes.values())
 
     @property
     def majority(self) -> int:

@@ -1,0 +1,356 @@
+"""The manager: leads the council to the next configuration (GS88 §5.1, §5.2.1; errata 20, 21).
+
+The first member of the council that is not suspected is the manager; when two think so, ballots decide. What a manager
+knows is not durable: one that dies at any step is followed by another, which asks everybody again. A ballot fixes
+whom it counts on; when somebody is suspected meanwhile, the manager begins again in a higher one.
+
+    PREPARING   a majority of the council must promise; if one has accepted a decision, that is the decision
+    PLANNING    the host makes the classes
+    CLOSING     everybody who stays must report on the classes that close
+    VOTING      a majority of the council must accept
+"""
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ordercast.core.effects import Held
+from ordercast.epochs import messages as m
+from ordercast.epochs.change import Asked, Planned, Wanted, waiting, wanted
+from ordercast.epochs.events import Plan
+from ordercast.epochs.recovery import cuts_of, joining
+from ordercast.names import ClassId, Policy, SiteId
+
+if TYPE_CHECKING:
+    from ordercast.epochs.participant import Participant
+
+WISHES_LAST = 3  # ticks after which a site that has not said again whom it suspects suspects nobody
+WAIT_AT_MOST = 8  # ticks a manager waits after a higher ballot than its own
+
+
+class Phase(IntEnum):
+    """What a manager waits for."""
+
+    RESTING = 0
+    PREPARING = 1
+    PLANNING = 2
+    CLOSING = 3
+    VOTING = 4
+
+
+class ManagerState(msgspec.Struct, array_like=True):
+    """All that a manager knows; volatile."""
+
+    phase: Phase = Phase.RESTING
+    since: float = 0.0
+    ballot: m.Ballot = m.NO_BALLOT
+    highest: m.Ballot = m.NO_BALLOT
+    """Of all ballots heard of for the next number."""
+    promises: dict[SiteId, m.Decision | None] = {}
+    planned: Planned | None = None
+    counted_out: tuple[SiteId, ...] = ()
+    """Whom this ballot does not count on."""
+    trees: tuple[ClassId, ...] = ()
+    before: tuple[ClassId, ...] = ()
+    asked: dict[SiteId, tuple[tuple[ClassId, ...], tuple[ClassId, ...]]] = {}
+    """Who must report, on which classes, and on which of those before them."""
+    reports: dict[SiteId, m.Report] = {}
+    decision: m.Decision | None = None
+    votes: list[SiteId] = []
+    wishes: dict[SiteId, tuple[int, m.Wish]] = {}
+    """What others want, and for how many ticks it is to be believed."""
+    installed: dict[int, list[SiteId]] = {}
+    """For each configuration that is not done: who has installed it."""
+    telling: list[SiteId] = []
+    """Who may not know of the last decision."""
+    wait: int = 0
+    """Ticks until the next try."""
+
+
+class Manager:
+    """One site's part as a manager; most sites never have one."""
+
+    def __init__(self, site: "Participant") -> None:
+        self.site = site
+        self.state = ManagerState()
+
+    # Whom it counts on, and what is to be done.
+
+    @property
+    def leads(self) -> bool:
+        """Whether this site is the first of the council that it does not suspect."""
+        site = self.site
+        first = next((name for name in site.setup.council if name not in site.suspected), None)
+        return first == site.me and site.admitted
+
+    @property
+    def suspected(self) -> frozenset[SiteId]:
+        """Whom this site suspects, or somebody that it does not."""
+        own = self.site.suspected
+        told = {who for by, (_, wish) in self.state.wishes.items() if by not in own for who in wish.suspected}
+        return frozenset(own | (told - {self.site.me}))
+
+    def _asked(self) -> list[Asked]:
+        found = {(site, number): (site, number, change) for site, number, change in self.site.asks()}
+        for _, wish in self.state.wishes.values():
+            found |= {(site, number): (site, number, change) for site, number, change in wish.asked}
+        return [found[key] for key in sorted(found)]
+
+    def _touch(self) -> set[ClassId]:
+        """Return the classes that stand still, here or elsewhere."""
+        told = {class_id for _, wish in self.state.wishes.values() for class_id in wish.touch}
+        return told | self.site.stands_still()
+
+    def _lives(self) -> dict[SiteId, int]:
+        """Return who came with an empty disk."""
+        return {site: wish.life for site, (_, wish) in self.state.wishes.items() if wish.life}
+
+    def _wanted(self) -> Wanted | None:
+        return wanted(self.site.setup, self._asked(), self.suspected, self._touch(), self._lives())
+
+    def wish(self, sender: SiteId, wish: m.Wish) -> None:
+        """Somebody wants something, or suspects somebody."""
+        self.state.wishes[sender] = (WISHES_LAST, wish)
+        self.look()
+
+    def look(self) -> None:
+        """Begin, or begin again, when there is something to do."""
+        state = self.state
+        if not self.leads:
+            self._rest()
+            return
+        if state.phase is Phase.RESTING:
+            if state.wait == 0 and self._business():
+                self._begin()
+        elif state.phase in (Phase.PLANNING, Phase.CLOSING) and set(self.suspected) - set(state.counted_out):
+            self._begin()  # somebody it counts on is suspected now
+
+    def _business(self) -> bool:
+        """Whether anything is to be decided."""
+        if self.site.council.accepted is not None:
+            return True
+        return self._wanted() is not None
+
+    def _begin(self) -> None:
+        """Open a higher ballot than any heard of."""
+        site, state = self.site, self.state
+        highest = max(state.highest, site.council.promised)
+        self._rest()
+        state.phase, state.since = Phase.PREPARING, site.now
+        state.ballot = state.highest = (highest[0] + 1, site.me)
+        self._resend()
+
+    def _rest(self) -> None:
+        state = self.state
+        state.phase, state.ballot, state.planned, state.decision = Phase.RESTING, m.NO_BALLOT, None, None
+        state.promises, state.asked, state.reports, state.votes = {}, {}, {}, []
+        state.trees, state.before, state.counted_out = (), (), ()
+
+    def outvoted(self, told: m.Outvoted) -> None:
+        """A higher ballot is under way: leave it some time."""
+        state = self.state
+        state.highest = max(state.highest, told.ballot)
+        if state.phase is not Phase.RESTING and told.ballot > state.ballot:
+            self._rest()
+            state.wait = 1 + self.site.setup.council.index(self.site.me) % WAIT_AT_MOST
+
+    # Phases.
+
+    def _resend(self) -> None:
+        """Say again what the phase waits for, to those who have not answered."""
+        site, state = self.site, self.state
+        number = site.setup.number + 1
+        match state.phase:
+            case Phase.PREPARING:
+                for other in site.setup.council:
+                    if other not in state.promises:
+                        site.say(other, m.Prepare(number, state.ballot))
+            case Phase.CLOSING:
+                for other, (classes, before) in state.asked.items():
+                    if other not in state.reports:
+                        site.say(other, m.Close(number, state.ballot, classes, before))
+            case Phase.VOTING:
+                assert state.decision is not None
+                for other in site.setup.council:
+                    if other not in state.votes:
+                        site.say(other, m.Accept(state.decision))
+
+    def promised(self, sender: SiteId, told: m.Promise) -> None:
+        """A member of the council follows this ballot."""
+        site, state = self.site, self.state
+        if state.phase is not Phase.PREPARING or told.ballot != state.ballot or sender not in site.setup.council:
+            return
+        state.promises[sender] = told.accepted
+        if len(state.promises) < site.setup.majority:
+            return
+        accepted = [decision for decision in state.promises.values() if decision is not None]
+        if accepted:
+            highest = max(accepted, key=lambda decision: decision.ballot)
+            self._vote(msgspec.structs.replace(highest, ballot=state.ballot))
+            return
+        asked = self._wanted()
+        if asked is None:
+            self._rest()
+            return
+        same = msgspec.structs.replace(asked.setup, answered=site.setup.answered) == site.setup
+        if same and not asked.touch:  # nothing but refusals: they need no configuration
+            for to, request, reason in asked.refused:
+                site.say(to, m.Refused(request, reason))
+            self._rest()
+            return
+        state.phase, state.counted_out = Phase.PLANNING, tuple(sorted(self.suspected))
+        site.out.append(Plan(site.setup, asked))
+
+    def plan(self, planned: Planned) -> None:
+        """The classes are made: ask for reports on those that close, but for those that close along their tree."""
+        site, state = self.site, self.state
+        if state.phase is not Phase.PLANNING or planned.setup.number != site.setup.number + 1:
+            return
+        state.planned, state.phase = planned, Phase.CLOSING
+        out = set(state.counted_out)
+        if waiting(site.setup, frozenset(out)).intersection(planned.closed) and all(
+            s in planned.setup.sites for s in out
+        ):
+            self._rest()  # a class that must close too needs a site that is not there
+            state.wait = WAIT_AT_MOST
+            return
+        state.trees = tuple(c for c in planned.closed if site.closes_along_tree(c, planned, out))
+        by_report = [class_id for class_id in planned.closed if class_id not in state.trees]
+        state.before = site.before(by_report, planned.setup)
+        for other in sorted(site.setup.sites):
+            classes = tuple(c for c in by_report if other in site.setup.classes[c].sites)
+            before = tuple(c for c in state.before if other in site.closed_class(c).sites)
+            if (classes or before) and (other not in out or self._must_stay(other, classes, planned)):
+                state.asked[other] = (classes, before)
+        self._resend()
+        self._all_reported()
+
+    def _must_stay(self, other: SiteId, classes: tuple[ClassId, ...], planned: Planned) -> bool:
+        """Whether nobody may go on without this site, though it is suspected: it stays a member under `atomic`."""
+        if other not in planned.setup.sites:
+            return False
+        return any(self.site.setup.classes[class_id].policy is Policy.ATOMIC for class_id in classes)
+
+    def reported(self, sender: SiteId, report: m.Report) -> None:
+        """A site has stopped, and says what it has."""
+        state = self.state
+        if state.phase is Phase.CLOSING and report.ballot == state.ballot and sender in state.asked:
+            state.reports[sender] = report
+            self._all_reported()
+
+    def _all_reported(self) -> None:
+        site, state = self.site, self.state
+        if state.phase is not Phase.CLOSING or any(other not in state.reports for other in state.asked):
+            return
+        planned = state.planned
+        assert planned is not None
+        finished = {class_id for report in state.reports.values() for class_id in report.finished}
+        finished |= {class_id for class_id in state.before if not site.is_unfinished(class_id)}
+        closing = [c for c in (*planned.closed, *state.before) if c not in state.trees and c not in finished]
+        reports = {other: report.classes for other, report in state.reports.items()}
+        cuts = cuts_of(reports, closing)
+        pending = {other: report.joining for other, report in state.reports.items()}
+        there = frozenset(state.reports) | {s for c in state.trees for s in site.setup.classes[c].sites}
+        joins = joining(site.setup, planned.setup, pending, there)
+        installers = {other for other, report in state.reports.items() if any(c in cuts for c in report.classes)}
+        installers |= {s for c in state.trees for s in site.setup.classes[c].sites}
+        decision = m.Decision(
+            planned.setup, state.ballot, cuts, state.trees, joins, tuple(sorted(installers)), planned.refused,
+            {class_id: site.closed_class(class_id) for class_id in sorted({*cuts, *state.trees})},
+        )  # fmt: skip
+        self._vote(decision)
+
+    def _vote(self, decision: m.Decision) -> None:
+        self.state.phase, self.state.decision = Phase.VOTING, decision
+        self._resend()
+
+    def accepted(self, sender: SiteId, told: m.Accepted) -> None:
+        """A member of the council has voted; with a majority the decision is made."""
+        site, state = self.site, self.state
+        if state.phase is not Phase.VOTING or told.ballot != state.ballot or sender not in site.setup.council:
+            return
+        if sender not in state.votes:
+            state.votes.append(sender)
+        if len(state.votes) >= site.setup.majority:
+            decision = state.decision
+            assert decision is not None
+            others = (set(site.setup.sites) | set(decision.setup.sites)) - {site.me}
+            state.telling = sorted(others)
+            self._rest()
+            for other in state.telling:
+                site.say(other, m.Decided(decision))
+            site.say(site.me, m.Decided(decision))
+
+    # After a decision.
+
+    def decided(self) -> None:
+        """This site is in another configuration now."""
+        self._rest()
+        self.state.highest = m.NO_BALLOT
+        self.state.wait = 0
+
+    def knows(self, sender: SiteId) -> None:
+        """A site is in our configuration."""
+        if sender in self.state.telling:
+            self.state.telling.remove(sender)
+
+    def installed(self, sender: SiteId, number: int) -> None:
+        """A site has installed a configuration; when all have, everybody is told."""
+        site, state = self.site, self.state
+        if number not in site.undone:
+            if number <= site.setup.number:
+                site.say(sender, m.Done(number))
+            return
+        who = state.installed.setdefault(number, [])
+        if sender not in who:
+            who.append(sender)
+        decision = site.decisions.get(number)
+        if decision is None or not self.leads:
+            return
+        left = {s for s in decision.installers if s in self.suspected and not site.setup.is_member(s)}
+        if set(decision.installers) - left <= set(who):
+            del state.installed[number]
+            for other in sorted(site.setup.sites):
+                if other != site.me and other not in site.suspected:
+                    site.say(other, m.Done(number))
+            site.say(site.me, m.Done(number))
+
+    def tick(self) -> None:
+        """Say again what was not answered; forget old suspicions; look for something to do."""
+        site, state = self.site, self.state
+        state.wishes = {who: (left - 1, wish) for who, (left, wish) in state.wishes.items() if left > 1}
+        if state.wait:
+            state.wait -= 1
+        self._resend()
+        for other in list(state.telling):
+            if other in site.suspected or other not in site.setup.sites:
+                state.telling.remove(other)
+            else:
+                site.say(other, m.At(site.setup.number))
+        if self.leads:
+            for number in sorted(site.undone):
+                decision = site.decisions[number]
+                for other in decision.installers:
+                    if other not in state.installed.get(number, ()) and other not in site.suspected:
+                        site.say(other, m.AskInstalled(number))
+        self.look()
+
+    @property
+    def idle(self) -> bool:
+        """Whether a tick would change nothing."""
+        state = self.state
+        return not (state.phase or state.wishes or state.telling or state.wait)
+
+    def held(self) -> list[Held]:
+        """What waits here."""
+        site, state = self.site, self.state
+        if state.phase is Phase.RESTING:
+            return []
+        missing = {
+            Phase.PREPARING: [other for other in site.setup.council if other not in state.promises],
+            Phase.CLOSING: [other for other in state.asked if other not in state.reports],
+            Phase.VOTING: [other for other in site.setup.council if other not in state.votes],
+        }.get(state.phase, [])
+        waits = f"{state.phase.name.lower()}: no answer yet from {', '.join(missing) or 'the planner'}"
+        return [Held(f"configuration {site.setup.number + 1}", waits, state.since)]

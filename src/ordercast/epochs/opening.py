@@ -1,0 +1,428 @@
+"""From a decision to open classes: install the cuts, fetch what is missing, get states, change views (GS88 §5.2.1).
+
+A site finishes everything that its decisions closed before it opens anything that they opened. So at every site all
+messages of a class that was closed come before those of a class that was opened then.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ordercast.core.effects import Held
+from ordercast.core.events import Envelope
+from ordercast.epochs import events as e
+from ordercast.epochs import messages as m
+from ordercast.epochs.recovery import key_of, lacks, rolled_back
+from ordercast.epochs.setup import Setup
+from ordercast.epochs.track import Entry, Track
+from ordercast.names import ClassId, GroupId, SiteId
+
+if TYPE_CHECKING:
+    from ordercast.epochs.participant import Participant
+
+FETCH_AT_MOST = 256  # messages per request
+
+
+class Opening:
+    """One site's way from one configuration into the next."""
+
+    def __init__(self, site: "Participant") -> None:
+        self.site = site
+        self.numbers: list[int] = []  # configurations whose classes this site has not opened yet
+        self.joined_in: dict[GroupId, int] = {}  # groups whose state is awaited, and since which configuration
+        self.views: list[tuple[int, list[e.ViewChanged]]] = []  # to be told when what came before is handed over
+        self.at_open: dict[int, dict[GroupId, int]] = {}  # how many messages groups had when a configuration opened
+        self.states: dict[int, dict[GroupId, bytes]] = {}  # the application's states then, for joiners
+        self.wants: dict[SiteId, dict[GroupId, tuple[int, int]]] = {}  # who asks for states, and what they have
+
+    # Decisions.
+
+    def decided(self, sender: SiteId, decision: m.Decision) -> None:
+        """Take a decision when it is the next one; else ask for those between."""
+        site = self.site
+        if site.setup.number == 0 or decision.number == site.setup.number + 1:
+            self._adopt(decision)
+        elif decision.number > site.setup.number:
+            site.say(sender, m.At(site.setup.number))
+        if decision.number <= site.setup.number and sender != site.me:
+            site.say(sender, m.At(site.setup.number))
+
+    def _adopt(self, decision: m.Decision) -> None:
+        site, old, new = self.site, self.site.setup, decision.setup
+        site.durable()
+        site.decisions[new.number] = decision
+        for number in [n for n in site.decisions if n <= new.number - 64 and n not in site.undone]:
+            del site.decisions[number]
+        if not site.admitted and old.number == 0:
+            self._begin(decision)
+            return
+        site.setup = new
+        site.admitted = site.admitted or new.lives.get(site.me) == site.source.incarnation
+        site.council.decided()
+        site.closed &= set(new.classes)
+        for class_id, of_class in decision.closed.items():
+            site.earlier[class_id] = of_class
+            if class_id not in decision.trees:
+                site.machines.pop(class_id, None)
+                site.handover.stop(class_id)
+        if decision.cuts or decision.trees:
+            self._supersede(decision)
+            site.undone.add(new.number)
+        joins = {joining.group: joining for joining in decision.joining if joining.site == site.me}
+        self._note_views(old, new)
+        self._closed_by_report(decision)
+        for group in [g for g in site.installing.states if g not in new.groups or site.me not in new.members(g)]:
+            del site.installing.states[group]
+        site.handover.begin(decision)
+        for group, joining in joins.items():
+            self._joins(group, joining, new.number)
+        if (
+            any(site.me in of_class.sites for c, of_class in new.classes.items() if c.epoch == new.number)
+            or site.me in decision.installers
+        ):
+            self.numbers.append(new.number)
+        site.manager.decided()
+        self._answer(old, decision)
+        self.go_on()
+
+    def _begin(self, decision: m.Decision) -> None:
+        """A site without a history learns of the configuration: it takes part in nothing before it is taken in."""
+        site = self.site
+        site.setup = decision.setup
+        site.closed = {c for c, of_class in decision.setup.classes.items() if site.me in of_class.sites}
+        site.earlier.update(decision.closed)
+        if decision.closed:
+            site.undone.add(decision.number)
+        for group in decision.setup.groups:
+            if site.me in decision.setup.members(group):
+                site.installing.states[group] = m.Joining(site.me, group, ())
+
+    def _supersede(self, decision: m.Decision) -> None:
+        """Earlier configurations of which nothing is left but what this one installs need not be waited for."""
+        site = self.site
+        for number in list(site.undone):
+            left = {*site.decisions[number].cuts, *site.decisions[number].trees} & site.earlier.keys()
+            if left <= decision.cuts.keys():
+                site.undone.discard(number)
+
+    def _answer(self, old: Setup, decision: m.Decision) -> None:
+        """Tell who asked at this site what became of it."""
+        site = self.site
+        refused = {number: reason for who, number, reason in decision.refused if who == site.me}
+        for request in [r for r in site.asked_for if r <= decision.setup.answered.get(site.me, 0)]:
+            site.answered(request, refused.get(request, ""))
+
+    def _closed_by_report(self, decision: m.Decision) -> None:
+        site = self.site
+        without = frozenset(site.installing.states)
+        for class_id, cut in decision.cuts.items():
+            track = site.tracks.setdefault(class_id, Track()) if self._was_in(class_id) else None
+            if track is not None:
+                asleep = frozenset(
+                    group
+                    for group, (of_class, last) in site.setup.asleep.items()
+                    if of_class.id == class_id and site.me in last
+                )
+                self._roll_back(rolled_back(track, cut, asleep))
+                site.installing.todo.pop(class_id, None)
+                if site.me in decision.installers:
+                    todo = lacks(site.me, site.closed_class(class_id), track, cut, without)
+                    if todo:
+                        site.installing.todo[class_id] = todo
+            self._own_messages(class_id, cut)
+
+    def _was_in(self, class_id: ClassId) -> bool:
+        return self.site.me in self.site.closed_class(class_id).sites
+
+    def _own_messages(self, class_id: ClassId, cut: m.Cut) -> None:
+        """Send again what is not in the history of a class; all others of this site are in it (errata 10, 18)."""
+        site = self.site
+        life = site.source.incarnation
+        last = {groups: end.number for end, groups in cut.last if (end.source, end.incarnation) == (site.me, life)}
+        for number, own in sorted(site.sending.own.items()):
+            inside = number <= last.get(own.groups, 0)
+            if inside and own.class_id is None:
+                site.sending.sent(number, class_id)
+            elif not inside and own.class_id == class_id:
+                site.sending.send_again(number)
+
+    def _roll_back(self, entries: list[Entry]) -> None:
+        """Undo deliveries that the others never made; what came after them in other classes is delivered again."""
+        site = self.site
+        if not entries:
+            return
+        gone = {(entry.class_id, key_of(entry.id)) for entry in entries}
+        for entry in reversed(entries):
+            site.tracks[entry.class_id].entries.remove(entry)
+            groups = entry.envelope.groups
+            site.tracks[entry.class_id].counts[groups] -= 1
+            for group in groups:
+                kept = site.history.get(group)
+                if kept and kept[-1][1].id == entry.id:
+                    kept.pop()
+                    site.counts[group] -= 1
+        handed = [i for i, entry in enumerate(site.handed) if (entry.class_id, key_of(entry.id)) in gone]
+        if handed:
+            undone, site.handed = site.handed[handed[0] :], site.handed[: handed[0]]
+            site.out.append(e.RolledBack(len(undone)))
+            for entry in undone:
+                if (entry.class_id, key_of(entry.id)) not in gone:
+                    site.hand(entry)
+
+    def _joins(self, group: GroupId, joining: m.Joining, number: int) -> None:
+        """This site comes into a group: it needs its state, unless nobody is there to have one."""
+        site = self.site
+        if joining.providers:
+            site.installing.states[group] = joining
+            self.joined_in[group] = number
+        else:
+            site.installing.states.pop(group, None)
+            site.counts.setdefault(group, 0)
+
+    def _note_views(self, old: Setup, new: Setup) -> None:
+        """Note which groups of this site have other members now."""
+        me, found = self.site.me, list[e.ViewChanged]()
+        for group in sorted({*old.groups, *new.groups}):
+            before = old.members(group) if group in old.groups else ()
+            now = new.members(group) if group in new.groups else ()
+            if before != now and (me in before or me in now):
+                joined, left = tuple(s for s in now if s not in before), tuple(s for s in before if s not in now)
+                found.append(e.ViewChanged(group, now, joined, left, new.number, new.class_of.get(group)))
+        self.views.append((new.number, found))
+
+    # Installing.
+
+    def go_on(self) -> None:
+        """Deliver what is there of the cuts, in order; open the classes when nothing is missing."""
+        site, installing = self.site, self.site.installing
+        for class_id in sorted(installing.todo):
+            todo = installing.todo[class_id]
+            while todo and key_of(todo[0].id) in installing.bodies:
+                line = todo.pop(0)
+                site.delivered(class_id, line.order, line.stamp, installing.bodies.pop(key_of(line.id)))
+            if not todo:
+                del installing.todo[class_id]
+        if not installing.delivered:
+            self._fetch()
+            return
+        self._tell_installed()
+        if installing.states and installing.states.keys() <= installing.arrived.keys():
+            self._restore()
+        if installing.states:
+            self._ask_states()
+        elif self.numbers:
+            self._open()
+        else:
+            self._tell_views()
+        site.send_waiting()
+
+    def _tell_installed(self) -> None:
+        """Tell the manager that everything that was closed is delivered here; it answers when that is so everywhere."""
+        site = self.site
+        leader = next((name for name in site.setup.council if name not in site.suspected), None)
+        for number in sorted(site.undone) if leader is not None else ():
+            site.say(leader, m.Installed(number))
+
+    def _fetch(self) -> None:
+        """Ask those who have it for what is missing; of each message the first who is not suspected."""
+        site = self.site
+        asked: dict[tuple[SiteId, ClassId], list[m.Id]] = {}
+        for class_id, todo in site.installing.todo.items():
+            for line in todo:
+                if key_of(line.id) not in site.installing.bodies:
+                    holders = [s for s in line.holders if s not in site.suspected] or list(line.holders)
+                    asked.setdefault((holders[0], class_id), []).append(line.id)
+        for (holder, class_id), ids in asked.items():
+            site.say(holder, m.Fetch(class_id, tuple(ids[:FETCH_AT_MOST])))
+
+    def take(self, sender: SiteId, message: Any) -> None:
+        """Take what sites that install say to each other."""
+        site, installing = self.site, self.site.installing
+        match message:
+            case m.Fetch(class_id, ids):
+                wanted = {key_of(message_id) for message_id in ids}
+                track = site.tracks.get(class_id)
+                for entry in track.entries if track is not None else ():
+                    if key_of(entry.id) in wanted:
+                        site.say(sender, m.Body(class_id, entry.id, entry.envelope))
+            case m.Body(class_id, message_id, envelope):
+                key = key_of(message_id)
+                todo = installing.todo.get(class_id, ())
+                if key not in installing.bodies and any(key_of(line.id) == key for line in todo):
+                    site.durable()
+                    installing.bodies[key] = envelope
+                    self.go_on()
+            case m.AskState(number, group, after):
+                self.wants.setdefault(sender, {})[group] = (number, after)
+                self._give_states()
+            case m.State(number, group, count, snapshot, missed):
+                waits = group in installing.states and self.joined_in.get(group) == number
+                if waits and group not in installing.arrived:
+                    site.durable()
+                    installing.arrived[group] = (count, snapshot, missed)
+                    self.go_on()
+
+    def _open(self) -> None:
+        """Everything of the configurations so far is here: open the classes of the last one."""
+        site = self.site
+        site.durable()
+        numbers, self.numbers = self.numbers, []
+        behind = max(numbers) if any(not x.handed for c in site.earlier for x in self._entries(c)) else 0
+        for class_id, of_class in site.setup.classes.items():
+            if class_id.epoch in numbers and site.me in of_class.sites:
+                site.tracks.setdefault(class_id, Track()).behind = behind
+        for group in [g for g in site.counts if g not in site.setup.groups or not self._stays(g)]:
+            site.counts.pop(group)
+            site.history.pop(group, None)
+        for number in numbers:
+            self.at_open[number] = dict(site.counts)
+        self._tell_views()
+        site.send_waiting()
+        site.let_in()
+
+    def _stays(self, group: GroupId) -> bool:
+        return self.site.me in self.site.setup.groups[group].members
+
+    def _entries(self, class_id: ClassId) -> Iterable[Entry]:
+        track = self.site.tracks.get(class_id)
+        return track.entries if track is not None else ()
+
+    def _tell_views(self) -> None:
+        """Tell the application which groups have changed, unless something that came before is not handed over."""
+        site = self.site
+        if self.numbers or any(not entry.handed for c in site.earlier for entry in self._entries(c)):
+            return
+        for number, views in self.views:
+            site.out.extend(views)
+            joins = site.decisions[number].joining if number in site.decisions else ()
+            mine = tuple(sorted({j.group for j in joins if j.providers and j.providers[0] == site.me}))
+            if mine:
+                site.out.append(e.TakeSnapshot(number, mine))
+        self.views.clear()
+        for class_id, track in site.tracks.items():
+            if track.behind and class_id in site.setup.classes:
+                track.behind = 0
+                site.hand_over(class_id)
+
+    def done(self, number: int) -> None:
+        """Everybody has installed a configuration: all that was closed for it is stable."""
+        site = self.site
+        if number not in site.undone:
+            return
+        site.durable()
+        site.undone.discard(number)
+        decision = site.decisions[number]
+        for class_id in sorted({*decision.cuts, *decision.trees}):
+            newer = any(class_id in site.decisions[n].cuts for n in site.undone if n > number)
+            if class_id in site.earlier and not newer and class_id not in self._asleep_here():
+                self._finish(class_id)
+        self._tell_views()
+        self._give_states()
+        site.send_waiting()
+
+    def _asleep_here(self) -> set[ClassId]:
+        return {of_class.id for of_class, last in self.site.setup.asleep.values() if self.site.me in last}
+
+    def _finish(self, class_id: ClassId) -> None:
+        """Forget a closed class: everybody has everything of it."""
+        site = self.site
+        track = site.tracks.get(class_id)
+        if track is not None:
+            track.settle(tuple(track.counts.items()))
+            site.hand_over(class_id)
+            del site.tracks[class_id]
+        for number in site.sending.in_class(class_id):
+            site.safe(number)
+        site.handover.finish(class_id)
+        del site.earlier[class_id]
+
+    # States for those who come in.
+
+    def _ask_states(self) -> None:
+        site = self.site
+        for group, joining in site.installing.states.items():
+            if group not in site.installing.arrived and joining.providers:
+                after = site.counts.get(group, -1)
+                site.say(joining.providers[0], m.AskState(self.joined_in[group], group, after))
+
+    def snapshotted(self, number: int, states: tuple[tuple[GroupId, bytes], ...]) -> None:
+        """The application has given its state of groups, as it was when a configuration opened."""
+        self.site.durable()
+        self.states[number] = dict(states)
+        for old in [n for n in self.states if n <= number - 8]:
+            del self.states[old]
+            self.at_open.pop(old, None)
+        self._give_states()
+
+    def _give_states(self) -> None:
+        """Answer who asks for a state, once the configuration is done and the state is there."""
+        site = self.site
+        for asker, groups in list(self.wants.items()):
+            for group, (number, after) in list(groups.items()):
+                if number in site.undone or group not in self.states.get(number, {}):
+                    continue
+                del groups[group]
+                site.say(asker, self._state(number, group, after))
+            if not groups:
+                del self.wants[asker]
+
+    def _state(self, number: int, group: GroupId, after: int) -> m.State:
+        count = self.at_open[number][group]
+        kept = [(index, entry) for index, entry in self.site.history.get(group, ()) if after < index <= count]
+        if after >= 0 and len(kept) == count - after:
+            missed = tuple(((x.class_id, x.order, x.stamp), x.envelope) for _, x in kept)
+            return m.State(number, group, count, None, missed)
+        return m.State(number, group, count, self.states[number][group])
+
+    def _restore(self) -> None:
+        """All states are there: take over what was missed, in order, or the state itself."""
+        site, installing = self.site, self.site.installing
+        known = {key_of(entry.id) for kept in site.history.values() for _, entry in kept}
+        missed: dict[tuple[m.Place, int], Envelope] = {}
+        for group, (count, snapshot, entries) in sorted(installing.arrived.items()):
+            if group not in installing.states:
+                continue
+            if snapshot is not None:
+                site.out.append(e.Restored(group, count, snapshot, gap=group in site.counts))
+                site.history.pop(group, None)
+            for place, envelope in entries:
+                missed[place, envelope.number] = envelope
+        for (place, _), envelope in sorted(missed.items(), key=lambda item: item[0]):
+            entry = Entry(*place, envelope, 0)
+            if key_of(entry.id) not in known:
+                site.hand(entry)
+                for group in envelope.groups:
+                    if group in installing.states:
+                        site.history.setdefault(group, site.new_history()).append((0, entry))
+        for group, (count, _, _) in installing.arrived.items():
+            if group in installing.states:
+                site.counts[group] = count
+                kept = site.history.get(group)
+                if kept:
+                    renumbered = [(count - len(kept) + 1 + index, entry) for index, (_, entry) in enumerate(kept)]
+                    kept.clear()
+                    kept.extend(renumbered)
+        installing.states, installing.arrived = {}, {}
+        self.joined_in.clear()
+
+    # Time.
+
+    def tick(self) -> None:
+        """Ask again for what did not come; say again what the manager may not have heard."""
+        site = self.site
+        if not site.installing.done:
+            self.go_on()
+        elif site.undone:
+            self._tell_installed()
+
+    def held(self) -> list[Held]:
+        """What waits here."""
+        site, found = self.site, list[Held]()
+        for class_id, todo in site.installing.todo.items():
+            for line in todo:
+                holders = ", ".join(line.holders)
+                found.append(Held(str(line.id), f"class {class_id} is closed, its body comes from {holders}", site.now))
+        for group, joining in site.installing.states.items():
+            found.append(Held(f"group {group}", f"its state comes from {', '.join(joining.providers)}", site.now))
+        for number in sorted(site.undone):
+            found.append(Held(f"configuration {number}", "not everybody is known to have installed it", site.now))
+        return found

@@ -1,0 +1,131 @@
+"""From reports to a cut, and from a cut to what a site still has to install (GS88 §5.2.1; errata 18, 19, 22).
+
+**The cut is a sort.** In every class, at every moment, a site has delivered, among the messages that go to it, all that
+have smaller stamps than one it has delivered and that anybody has delivered: the prefix property, which `verify` judges
+in every run. So the union of what the survivors have delivered, sorted by stamp, is the history, and what a survivor
+lacks of it comes after everything it has.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from ordercast.core.configuration import Destination
+from ordercast.core.events import Envelope
+from ordercast.epochs.messages import ClassReport, Cut, Id, Joining, Line, Place
+from ordercast.epochs.setup import ClassSetup, Setup
+from ordercast.epochs.track import Entry, Track
+from ordercast.names import ClassId, GroupId, SiteId
+
+Key = tuple[SiteId, int, int]
+"""An `Id` as a key."""
+
+
+def key_of(message: Id) -> Key:
+    """Return an id as a key of a table."""
+    return message.source, message.incarnation, message.number
+
+
+def cut_of(reports: Mapping[SiteId, ClassReport]) -> Cut:
+    """Merge the reports of one class."""
+    stable: dict[Destination, int] = {}
+    last: dict[tuple[SiteId, int, Destination], int] = {}
+    holders: dict[Key, tuple[Line, list[SiteId]]] = {}
+    for site, report in sorted(reports.items()):
+        for groups, count in report.stable:
+            stable[groups] = max(stable.get(groups, 0), count)
+        for message, groups in report.last:
+            stream = (message.source, message.incarnation, groups)
+            last[stream] = max(last.get(stream, 0), message.number)
+        for line in report.lines:
+            holders.setdefault(key_of(line.id), (line, []))[1].append(site)
+    lines = [
+        msgspec.structs.replace(line, holders=tuple(sites))
+        for line, sites in holders.values()
+        if line.index > stable.get(line.groups, 0)
+    ]
+    lines.sort(key=lambda line: (line.order, line.stamp))
+    ends = tuple((Id(source, life, number), groups) for (source, life, groups), number in sorted(last.items()))
+    return Cut(tuple(sorted(stable.items())), tuple(lines), ends)
+
+
+def cuts_of(reports: Mapping[SiteId, Mapping[ClassId, ClassReport]], wanted: Iterable[ClassId]) -> dict[ClassId, Cut]:
+    """Return the cut of every class that was reported on."""
+    return {
+        class_id: cut_of({site: told[class_id] for site, told in reports.items() if class_id in told})
+        for class_id in sorted(wanted)
+    }
+
+
+def joining(
+    old: Setup, new: Setup, pending: Mapping[SiteId, Iterable[GroupId]], there: frozenset[SiteId]
+) -> tuple[Joining, ...]:
+    """Return who comes into which group, and who of those who stay can give it the group's state.
+
+    `pending`: who had come into groups before, and still waits for their state. `there`: who has reported.
+    """
+    found = []
+    waits = {(site, group) for site, groups in pending.items() for group in groups}
+    for group in new.groups:
+        before = old.members(group) if group in old.groups else ()
+        if group in old.asleep:
+            before = old.asleep[group][1]
+        now = new.members(group)
+        staying = tuple(s for s in now if s in before and (s, group) not in waits and s in there)
+        for site in now:
+            if site not in before or (site, group) in waits:
+                found.append(Joining(site, group, staying))
+    return tuple(found)
+
+
+def rolled_back(track: Track, cut: Cut, asleep: frozenset[GroupId]) -> list[Entry]:
+    """Return what a site has delivered in a class and the others never will: to be undone, with all that follows it.
+
+    Empty for everyone who has reported: its lines are in the cut (errata 22 ii). What went only to groups that sleep
+    stays: nobody who was asked could know of it.
+    """
+    stable = dict(cut.stable)
+    known = {key_of(line.id) for line in cut.lines}
+    for index, entry in enumerate(track.entries):
+        if asleep.issuperset(entry.envelope.groups):
+            continue
+        settled = entry.index <= stable.get(entry.envelope.groups, 0) or track.is_stable(entry)
+        if not settled and key_of(entry.id) not in known:
+            return [late for late in track.entries[index:] if not asleep.issuperset(late.envelope.groups)]
+    return []
+
+
+def lacks(me: SiteId, of_class: ClassSetup, track: Track, cut: Cut, without: frozenset[GroupId]) -> list[Line]:
+    """Return what a member has to install, in order; not what goes only to groups whose state it waits for."""
+    have = {key_of(entry.id) for entry in track.entries}
+    found = []
+    for line in cut.lines:
+        goes_here = any(me in of_class.members[group] for group in line.groups if group not in without)
+        if goes_here and key_of(line.id) not in have and line.index > track.stable.get(line.groups, 0):
+            found.append(line)
+    return found
+
+
+class Installing(msgspec.Struct, array_like=True):
+    """What stands between a site and the classes of its configuration."""
+
+    todo: dict[ClassId, list[Line]] = {}
+    """To be delivered, in order."""
+    bodies: dict[Key, Envelope] = {}
+    """What came of it."""
+    states: dict[GroupId, Joining] = {}
+    """Groups whose state is awaited."""
+    arrived: dict[GroupId, tuple[int, bytes | None, tuple[tuple[Place, Envelope], ...]]] = {}
+    """States that came before everything else was installed."""
+    closing: list[ClassId] = []
+    """Classes that close along their tree, and whose end has not come here."""
+
+    @property
+    def delivered(self) -> bool:
+        """Whether everything of the classes that were closed is delivered here."""
+        return not self.todo and not self.closing
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is missing."""
+        return not self.todo and not self.states and not self.closing

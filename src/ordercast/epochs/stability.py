@@ -1,0 +1,146 @@
+"""What every member has: members tell the first of them, which tells everybody (errata 58; see `epochs.track`)."""
+
+from typing import TYPE_CHECKING, Any
+
+from ordercast.core.configuration import Destination
+from ordercast.core.effects import Held
+from ordercast.core.events import Control
+from ordercast.epochs import messages as m
+from ordercast.epochs.track import Entry, Track
+from ordercast.names import ClassId, Delivery, SiteId
+
+if TYPE_CHECKING:
+    from ordercast.epochs.participant import Participant
+
+
+class Stability:
+    """One site's part; it keeps nothing of its own."""
+
+    def __init__(self, site: "Participant") -> None:
+        self.site = site
+
+    def _first(self, class_id: ClassId, groups: Destination) -> SiteId:
+        return self.site.class_setup(class_id).destinations(groups)[0]
+
+    def _tracks(self) -> list[tuple[ClassId, Track]]:
+        """Return the classes whose members still compare: the open ones, and those that close along their tree."""
+        site = self.site
+        return [(c, t) for c, t in site.tracks.items() if c in site.setup.classes or c in site.handover.compared]
+
+    def alone(self, class_id: ClassId, groups: Destination) -> None:
+        """The only member of a destination has delivered: that is stable."""
+        self._settle(class_id, ((groups, self.site.tracks[class_id].counts[groups]),))
+
+    def tick(self) -> None:
+        """Tell the first member what is here; the first one asks those who have said nothing new."""
+        for class_id, track in self._tracks():
+            have: dict[SiteId, list[tuple[Destination, int]]] = {}
+            for groups in track.unstable:
+                count, first = track.counts[groups], self._first(class_id, groups)
+                if first != self.site.me:
+                    have.setdefault(first, []).append((groups, count))
+                elif track.told.get(groups) == count:  # nothing new for a tick: somebody's word was lost
+                    self._ask(class_id, track, groups)
+                track.told[groups] = count
+            for first, counts in have.items():
+                self._say(first, m.Have(tuple(counts)), class_id)
+        self._ask_safe()
+
+    def _ask(self, class_id: ClassId, track: Track, groups: Destination) -> None:
+        for other in self.site.class_setup(class_id).destinations(groups):
+            if other != self.site.me and track.heard.get(groups, {}).get(other, 0) < track.counts[groups]:
+                self._say(other, m.Stable(((groups, track.stable.get(groups, 0)),)), class_id)
+
+    def _ask_safe(self) -> None:
+        """As a source from outside: ask the first members what became of this site's messages."""
+        site = self.site
+        asked: dict[tuple[ClassId, Destination], int] = {}
+        for number, own in site.sending.own.items():
+            if own.class_id in site.setup.classes or own.class_id in site.handover.compared:
+                assert own.class_id is not None
+                if site.me not in site.class_setup(own.class_id).destinations(own.groups):
+                    asked.setdefault((own.class_id, own.groups), number)
+        for (class_id, groups), number in asked.items():
+            self._say(self._first(class_id, groups), m.AskSafe(groups, number), class_id)
+
+    def _say(self, to: SiteId, message: Control, class_id: ClassId) -> None:
+        self.site.say(to, message, class_id)
+
+    def take(self, sender: SiteId, class_id: ClassId, message: Any) -> None:
+        """Take what members and sources say of a class."""
+        site = self.site
+        track = site.tracks.get(class_id)
+        if class_id not in site.setup.classes and class_id not in site.handover.compared:
+            return
+        match message:
+            case m.Have(counts) if track is not None:
+                self._have(sender, class_id, track, counts)
+            case m.Stable(counts) if track is not None:
+                self._settle(class_id, counts)
+                behind = [(g, track.counts[g]) for g, count in counts if track.counts.get(g, 0) > count]
+                if behind and sender != site.me:
+                    self._say(sender, m.Have(tuple(behind)), class_id)
+            case m.AskSafe(groups, _) if track is not None:
+                safe, placed = track.whereabouts(sender, self._life(track, sender, groups), groups)
+                if safe or placed:
+                    self._say(sender, m.Whereabouts(groups, safe, placed), class_id)
+            case m.Whereabouts(groups, safe, placed):
+                for number, stamp in placed:
+                    site.placed(number, stamp)
+                for number in [n for n, own in site.sending.own.items() if own.groups == groups and n <= safe]:
+                    if site.sending.own[number].class_id == class_id:
+                        site.safe(number)
+                site.send_waiting()
+
+    @staticmethod
+    def _life(track: Track, source: SiteId, groups: Destination) -> int:
+        """Return the latest life of a source that sent to a destination."""
+        return max((life for who, life, to in track.last if (who, to) == (source, groups)), default=0)
+
+    def _have(self, sender: SiteId, class_id: ClassId, track: Track, counts: m.Counts) -> None:
+        site, news, again = self.site, list[tuple[Destination, int]](), list[tuple[Destination, int]]()
+        for groups, count in counts:
+            members = site.class_setup(class_id).destinations(groups)
+            if members[0] != site.me or sender not in members:
+                continue
+            others = tuple(other for other in members if other != site.me)
+            everywhere = track.heard_from(groups, sender, count, others)
+            if everywhere > track.stable.get(groups, 0):
+                news.append((groups, everywhere))
+            elif count <= track.stable.get(groups, 0):
+                again.append((groups, track.stable[groups]))
+        if again:
+            self._say(sender, m.Stable(tuple(again)), class_id)
+        if news:
+            told = m.Stable(tuple(news))
+            site.say(site.me, told, class_id)
+            for other in sorted({o for groups, _ in news for o in site.class_setup(class_id).destinations(groups)}):
+                if other != site.me:
+                    self._say(other, told, class_id)
+
+    def _settle(self, class_id: ClassId, counts: m.Counts) -> None:
+        """So many messages every member has: hand over what waited for it; own messages are safe."""
+        site = self.site
+        track = site.tracks[class_id]
+        news: list[Entry] = track.settle(counts)
+        if news and site.class_setup(class_id).delivery is Delivery.SAFE:
+            site.durable()
+        for entry in news:
+            if entry.envelope.source == site.me and entry.envelope.incarnation == site.source.incarnation:
+                site.safe(entry.envelope.number)
+        site.hand_over(class_id)
+        site.send_waiting()
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything is stable."""
+        return not any(track.unstable for _, track in self._tracks())
+
+    def held(self) -> list[Held]:
+        """What is delivered here and not handed over."""
+        return [
+            Held(str(entry.envelope), "not every member is known to have it", self.site.now)
+            for _, track in self._tracks()
+            for entry in track.entries
+            if not entry.handed
+        ]

@@ -1,0 +1,140 @@
+"""What a site has delivered in one class, and what of it every member has (errata 58).
+
+Every destination D has a stream: its members deliver the same messages to D in the same order, so a count says which.
+Members tell the *first* member of D how many they have; the first one tells them, and sources from outside, how many
+all of them have. What is stable leaves the track; the rest is what a report tells, line by line.
+"""
+
+import msgspec
+
+from ordercast.core.configuration import Destination
+from ordercast.core.events import Envelope
+from ordercast.epochs.messages import ClassReport, Counts, Id, Line
+from ordercast.names import ClassId, SiteId
+
+Stream = tuple[SiteId, int, Destination]
+"""Source, incarnation and destination."""
+
+
+class Entry(msgspec.Struct, array_like=True):
+    """One delivered message."""
+
+    class_id: ClassId
+    order: int
+    stamp: bytes
+    envelope: Envelope
+    index: int
+    """It is so manieth to its destination in its class."""
+    handed: bool = False
+    """The application has it."""
+
+    @property
+    def id(self) -> Id:
+        """What identifies the message."""
+        return id_of(self.envelope)
+
+    @property
+    def line(self) -> Line:
+        """The message as a report tells it."""
+        return Line(self.order, self.stamp, self.id, self.envelope.groups, self.index)
+
+
+def id_of(envelope: Envelope) -> Id:
+    """Return what identifies a message."""
+    return Id(envelope.source, envelope.incarnation, envelope.number)
+
+
+class Track(msgspec.Struct, array_like=True):
+    """One class at one site. `stable` never exceeds `counts`; entries are in the order in which they were delivered."""
+
+    counts: dict[Destination, int] = {}
+    """Messages delivered here."""
+    stable: dict[Destination, int] = {}
+    """Messages that every member has."""
+    last: dict[Stream, int] = {}
+    """The number of the last message of each stream."""
+    safe: dict[Stream, int] = {}
+    """The same among what is stable."""
+    entries: list[Entry] = []
+    """Delivered, and not stable or not handed over."""
+    heard: dict[Destination, dict[SiteId, int]] = {}
+    """At the first member: what the others have."""
+    told: dict[Destination, int] = {}
+    """Counts at the last tick: whoever has said nothing new since is asked."""
+    behind: int = 0
+    """What is delivered here is handed over after this configuration is done; 0 for at once."""
+
+    def add(self, class_id: ClassId, order: int, stamp: bytes, envelope: Envelope) -> Entry:
+        """Count a delivery."""
+        groups = envelope.groups
+        self.counts[groups] = self.counts.get(groups, 0) + 1
+        self.last[envelope.source, envelope.incarnation, groups] = envelope.number
+        entry = Entry(class_id, order, stamp, envelope, self.counts[groups])
+        self.entries.append(entry)
+        return entry
+
+    def is_stable(self, entry: Entry) -> bool:
+        """Whether every member has a message."""
+        return entry.index <= self.stable.get(entry.envelope.groups, 0)
+
+    def settle(self, counts: Counts) -> list[Entry]:
+        """So many messages are stable; returns those that were not known to be."""
+        news: list[Entry] = []
+        for groups, count in counts:
+            count = min(count, self.counts.get(groups, 0))
+            if count > self.stable.get(groups, 0):
+                before = self.stable.get(groups, 0)
+                self.stable[groups] = count
+                news += [e for e in self.entries if e.envelope.groups == groups and before < e.index <= count]
+        for entry in news:
+            envelope = entry.envelope
+            stream = (envelope.source, envelope.incarnation, envelope.groups)
+            self.safe[stream] = max(self.safe.get(stream, 0), envelope.number)
+        return news
+
+    def prune(self) -> None:
+        """Forget entries that are stable and handed over."""
+        if self.entries:
+            self.entries = [entry for entry in self.entries if not (entry.handed and self.is_stable(entry))]
+
+    def ready(self, *, agreed: bool) -> list[Entry]:
+        """Return what may be handed over now, in order: all, or only what is stable."""
+        found: list[Entry] = []
+        if self.behind:
+            return found
+        for entry in self.entries:
+            if not entry.handed:
+                if not agreed and not self.is_stable(entry):
+                    break
+                found.append(entry)
+        return found
+
+    @property
+    def unstable(self) -> list[Destination]:
+        """The destinations with messages that are not known to be stable."""
+        return [groups for groups, count in self.counts.items() if count > self.stable.get(groups, 0)]
+
+    def report(self) -> ClassReport:
+        """Return what a report tells of this class."""
+        lines = tuple(entry.line for entry in self.entries if not self.is_stable(entry))
+        last = tuple((Id(source, life, number), groups) for (source, life, groups), number in sorted(self.last.items()))
+        return ClassReport(tuple(sorted(self.stable.items())), lines, last)
+
+    # At the first member of a destination.
+
+    def heard_from(self, groups: Destination, site: SiteId, count: int, others: tuple[SiteId, ...]) -> int:
+        """Take note of what a member has; returns how many messages all members have then."""
+        heard = self.heard.setdefault(groups, {})
+        heard[site] = max(heard.get(site, 0), count)
+        return min([self.counts.get(groups, 0), *(heard.get(other, 0) for other in others)])
+
+    def whereabouts(self, source: SiteId, life: int, groups: Destination) -> tuple[int, tuple[tuple[int, bytes], ...]]:
+        """Return up to which number a source's messages are safe, and the places of the others that were delivered."""
+        safe = self.safe.get((source, life, groups), 0)
+        placed = [
+            (entry.envelope.number, entry.stamp)
+            for entry in self.entries
+            if (entry.envelope.source, entry.envelope.incarnation, entry.envelope.groups) == (source, life, groups)
+            and entry.envelope.number > safe
+        ]
+        return safe, tuple(placed)

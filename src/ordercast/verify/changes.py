@@ -1,0 +1,167 @@
+"""The judge of runs in which groups change and sites fail: what applications saw, configuration by configuration.
+
+Every application keeps, for each group, the list of messages it has seen of it, or was given as a state. The promises
+(docs/guarantees.md, "Groups that change"): all members of a group end with one and the same list; nothing is in it
+twice; one source's messages are in it as they were sent; everything that its source sent, and did not lose or was told
+to be dropped, is in it; nothing that was called safe is undone; the orders of all sites together keep the level; and a
+number names one configuration.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from ordercast.names import GroupId, SiteId
+from ordercast.verify.deliveries import JUDGES
+from ordercast.verify.findings import Finding, Sent
+from ordercast.verify.record import Record
+
+Message = str
+
+
+class Application:
+    """What one site's application has: its log, and a list per group."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[Message, tuple[GroupId, ...], bytes]] = []
+        self.groups: dict[GroupId, list[Message]] = {}
+        self.inherited: dict[GroupId, list[Message]] = {}
+        """What the site was given as the state of a group."""
+
+
+class Changes:
+    """Judges a run. Call the methods in the order in which things happen."""
+
+    def __init__(self, promises: frozenset[str]) -> None:
+        self.promises = promises
+        self.sends: dict[Message, Sent] = {}
+        self.applications: dict[SiteId, Application] = {}
+        self.safe: set[Message] = set()
+        self.dropped: set[Message] = set()
+        self.lost: set[Message] = set()
+        """Whose source lost its disk: they may be delivered or not."""
+        self.found: list[tuple[str, str]] = []
+        self._decisions: dict[int, object] = {}
+        self.rolled_back = 0
+
+    def at(self, site: SiteId) -> Application:
+        """Return the application of a site."""
+        return self.applications.setdefault(site, Application())
+
+    def problem(self, name: str, says: str) -> None:
+        """Note a violation."""
+        self.found.append((name, says))
+
+    # What happens.
+
+    def decided(self, site: SiteId, number: int, decision: object) -> None:
+        """A site is in a configuration now."""
+        if self._decisions.setdefault(number, decision) != decision:
+            self.problem("configurations", f"{site} has another configuration {number} than others")
+
+    def sent(self, message: Message, source: SiteId, number: int, groups: tuple[GroupId, ...]) -> None:
+        """A source sends."""
+        self.sends[message] = Sent(groups, source, number, len(self.at(source).log))
+
+    def delivered(self, site: SiteId, message: Message, groups: tuple[GroupId, ...], stamp: bytes, own: set[str]) -> None:
+        """A site's application gets a message; `own`: the groups that the site is in."""
+        application = self.at(site)
+        sent = self.sends.get(message)
+        if sent is None or sent.groups != groups:
+            self.problem("creation", f"{site} delivers {message} to {'+'.join(groups)}, which was not sent so")
+        application.log.append((message, groups, stamp))
+        for group in groups:
+            if group in own:
+                known = application.groups.setdefault(group, [])
+                if message in known:
+                    self.problem("duplicate", f"{site} delivers {message} twice")
+                known.append(message)
+
+    def rolled(self, site: SiteId, many: int, *, safe: bool) -> None:
+        """A site undoes its last deliveries."""
+        application = self.at(site)
+        self.rolled_back += many
+        for message, groups, _ in reversed(application.log[len(application.log) - many :]):
+            for group in groups:
+                if application.groups.get(group, [None])[-1] == message:
+                    application.groups[group].pop()
+        gone = application.log[len(application.log) - many :]
+        del application.log[len(application.log) - many :]
+        application_undone = [message for message, _, _ in gone]
+        self._undone = application_undone
+        if safe:
+            self.problem("safe", f"{site} undoes {', '.join(application_undone)} though it delivers only what is safe")
+
+    def restored(self, site: SiteId, group: GroupId, state: Sequence[Message]) -> None:
+        """A site is given the state of a group."""
+        application = self.at(site)
+        application.groups[group] = list(state)
+        application.inherited[group] = list(state)
+
+    def left(self, site: SiteId, group: GroupId) -> None:
+        """A site is not in a group any more."""
+        self.at(site).groups.pop(group, None)
+
+    def forgot(self, site: SiteId) -> None:
+        """A site has lost its disk, and its application everything."""
+        self.applications[site] = Application()
+        self.lost |= {message for message, sent in self.sends.items() if sent.source == site and message not in self.safe}
+
+    def called_safe(self, message: Message) -> None:
+        """A source is told that its message is safe."""
+        self.safe.add(message)
+
+    # The verdict.
+
+    def findings(self, members: Mapping[GroupId, Sequence[SiteId]], there: frozenset[SiteId]) -> list[tuple[str, str]]:
+        """Return everything that is wrong at the end; `there`: sites that run and know the last configuration."""
+        found = list(self.found)
+        for group, sites in sorted(members.items()):
+            found += self._group(group, [site for site in sites if site in there])
+        found += self._order(there)
+        return found
+
+    def _group(self, group: GroupId, sites: list[SiteId]) -> list[tuple[str, str]]:
+        if not sites:
+            return []
+        first = self.at(sites[0]).groups.get(group, [])
+        found = []
+        for site in sites[1:]:
+            here = self.at(site).groups.get(group, [])
+            if here != first:
+                where = next((i for i, (a, b) in enumerate(zip(first, here, strict=False)) if a != b), None)
+                where = min(len(first), len(here)) if where is None else where
+                told = f"{sites[0]} has {first[where : where + 2]}, {site} has {here[where : where + 2]}"
+                found.append(("agreement", f"group {group}, message {where}: {told}"))
+        twice = [message for message, many in Counter(first).items() if many > 1]
+        if twice:
+            found.append(("duplicate", f"group {group} has {twice[0]} twice"))
+        last: dict[SiteId, int] = {}
+        for message in first:
+            sent = self.sends.get(message)
+            if sent is not None:
+                if sent.number < last.get(sent.source, 0):
+                    found.append(("fifo", f"group {group} has {message} after {sent.source}:{last[sent.source]}"))
+                last[sent.source] = max(sent.number, last.get(sent.source, 0))
+        return found + self._missing(group, set(first))
+
+    def _missing(self, group: GroupId, known: set[Message]) -> list[tuple[str, str]]:
+        found = []
+        for message, sent in self.sends.items():
+            if group in sent.groups and message not in known:
+                if message in self.safe:
+                    found.append(("safe", f"group {group} has lost {message}, which was called safe"))
+                elif message not in self.dropped and message not in self.lost:
+                    found.append(("completeness", f"group {group} does not get {message}"))
+        return found
+
+    def _order(self, there: frozenset[SiteId]) -> list[tuple[str, str]]:
+        logs = {site: [message for message, _, _ in self.at(site).log] for site in sorted(there)}
+        everyone: dict[GroupId, list[SiteId]] = {}
+        record = Record(everyone, self.sends, logs)
+        found: list[tuple[str, str]] = []
+        for name in ("total", "acyclic", "causal"):
+            if name in self.promises:
+                finding: Finding | None = JUDGES[name](record)
+                if finding is not None:
+                    found.append((name, finding.says))
+        return found
