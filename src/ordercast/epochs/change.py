@@ -176,7 +176,7 @@ def wanted(
     new = {site: life for site, life in (lives or {}).items() if site in draft.sites and draft.lives.get(site) != life}
     new = {site: life for site, life in new.items() if not any(site in setup.classes[c].sites for c in waits)}
     draft = msgspec.structs.replace(draft, lives={**draft.lives, **new})
-    again_for = {c for c, of_class in setup.classes.items() if of_class.sites.intersection(new)}
+    again_for = {c for c, of_class in setup.classes.items() if of_class.needed.intersection(new)}
     away, asleep = _away(setup, draft, suspected)
     draft = msgspec.structs.replace(draft, away=away, asleep=asleep, council=council_of(draft.sites, away))
     broken = {
@@ -187,8 +187,7 @@ def wanted(
     again = {
         class_id for class_id in (*touch, *broken, *again_for) if class_id in setup.classes and class_id not in waits
     }
-    changed = msgspec.structs.replace(draft, answered=setup.answered) != setup
-    if not changed and not again and not refused:
+    if draft == setup and not again:
         return None
     return Wanted(draft, tuple(sorted(again)), tuple(refused))
 
@@ -216,12 +215,15 @@ def _away(
     """Return who is taken out of which groups, where the policy of their class allows it, and which groups sleep."""
     away: dict[SiteId, list[GroupId]] = {}
     asleep: dict[GroupId, tuple[ClassSetup, tuple[SiteId, ...]]] = {}
+    later = {  # who was in a group last comes back together with the others who were
+        site
+        for name, (_, last) in old.asleep.items()
+        if name in draft.groups and suspected.intersection(last).intersection(draft.groups[name].members)
+        for site in last
+    }
     for name, group in draft.groups.items():
-        out = [
-            site
-            for site in group.members
-            if site in suspected and (name in old.away.get(site, ()) or _policy(old, draft, name) is Policy.AVAILABLE)
-        ]
+        out = [site for site in group.members if site in suspected and _policy(old, draft, name) is Policy.AVAILABLE]
+        out += [s for s in group.members if s in suspected | later and s not in out and name in old.away.get(s, ())]
         if name in old.asleep:
             of_class, last = old.asleep[name]
             last = tuple(site for site in last if site in group.members)

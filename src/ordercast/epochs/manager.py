@@ -81,8 +81,7 @@ class Manager:
     def leads(self) -> bool:
         """Whether this site is the first of the council that it does not suspect."""
         site = self.site
-        first = next((name for name in site.setup.council if name not in site.suspected), None)
-        return first == site.me and site.admitted
+        return site.leader == site.me
 
     @property
     def suspected(self) -> frozenset[SiteId]:
@@ -104,7 +103,7 @@ class Manager:
 
     def _lives(self) -> dict[SiteId, int]:
         """Return who came with an empty disk."""
-        return {site: wish.life for site, (_, wish) in self.state.wishes.items() if wish.life}
+        return {who: life for who, life in self.site.fresh.items() if who in self.state.wishes}
 
     def _wanted(self) -> Wanted | None:
         return wanted(self.site.setup, self._asked(), self.suspected, self._touch(), self._lives())
@@ -112,6 +111,8 @@ class Manager:
     def wish(self, sender: SiteId, wish: m.Wish) -> None:
         """Somebody wants something, or suspects somebody."""
         self.state.wishes[sender] = (WISHES_LAST, wish)
+        if wish.life:
+            self.site.fresh[sender] = wish.life
         self.look()
 
     def look(self) -> None:
@@ -194,9 +195,11 @@ class Manager:
             self._rest()
             return
         same = msgspec.structs.replace(asked.setup, answered=site.setup.answered) == site.setup
-        if same and not asked.touch:  # nothing but refusals: they need no configuration
-            for to, request, reason in asked.refused:
-                site.say(to, m.Refused(request, reason))
+        if same and not asked.touch:  # nothing but answers: they need no configuration
+            reasons = {(to, request): reason for to, request, reason in asked.refused}
+            for to, request, _ in self._asked():
+                if request <= asked.setup.answered.get(to, 0):
+                    site.say(to, m.Answer(request, reasons.get((to, request), "")))
             self._rest()
             return
         state.phase, state.counted_out = Phase.PLANNING, tuple(sorted(self.suspected))
@@ -220,7 +223,7 @@ class Manager:
         state.before = site.before(by_report, planned.setup)
         for other in sorted(site.setup.sites):
             classes = tuple(c for c in by_report if other in site.setup.classes[c].sites)
-            before = tuple(c for c in state.before if other in site.closed_class(c).sites)
+            before = tuple(c for c in state.before if other in site.reporters(c))
             if (classes or before) and (other not in out or self._must_stay(other, classes, planned)):
                 state.asked[other] = (classes, before)
         self._resend()
@@ -246,7 +249,7 @@ class Manager:
         planned = state.planned
         assert planned is not None
         finished = {class_id for report in state.reports.values() for class_id in report.finished}
-        finished |= {class_id for class_id in state.before if not site.is_unfinished(class_id)}
+        finished |= {class_id for class_id in state.before if not site.reporters(class_id)}
         closing = [c for c in (*planned.closed, *state.before) if c not in state.trees and c not in finished]
         reports = {other: report.classes for other, report in state.reports.items()}
         cuts = cuts_of(reports, closing)

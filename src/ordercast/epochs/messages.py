@@ -160,8 +160,8 @@ class Wish(Control, frozen=True, gc=False, tag=77):
     """When I came with an empty disk and was not taken in yet: my incarnation."""
 
 
-class Refused(Control, frozen=True, gc=False, tag=78):
-    """From the manager: this request of yours cannot be done."""
+class Answer(Control, frozen=True, gc=False, tag=78):
+    """From the manager: this request of yours cannot be done for a reason, or changes nothing."""
 
     request: int
     reason: str

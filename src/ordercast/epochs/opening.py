@@ -31,6 +31,7 @@ class Opening:
         self.joined_in: dict[GroupId, int] = {}  # groups whose state is awaited, and since which configuration
         self.views: list[tuple[int, list[e.ViewChanged]]] = []  # to be told when what came before is handed over
         self.at_open: dict[int, dict[GroupId, int]] = {}  # how many messages groups had when a configuration opened
+        self.offers: list[int] = []  # configurations whose states the application was not asked for yet
         self.states: dict[int, dict[GroupId, bytes]] = {}  # the application's states then, for joiners
         self.wants: dict[SiteId, dict[GroupId, tuple[int, int]]] = {}  # who asks for states, and what they have
 
@@ -55,16 +56,20 @@ class Opening:
         if not site.admitted and old.number == 0:
             self._begin(decision)
             return
+        # What this site knows to be finished, the manager did not know to be: there is nothing to do about it.
+        open_here = {c for c in decision.closed if c in old.classes or site.me in site.reporters(c) or c in site.earlier}
         site.setup = new
-        site.admitted = site.admitted or new.lives.get(site.me) == site.source.incarnation
+        if not site.admitted and new.lives.get(site.me) == site.source.incarnation:
+            site.admitted, site.since = True, new.number
+        site.fresh = {who: life for who, life in site.fresh.items() if new.lives.get(who) != life}
         site.council.decided()
         site.closed &= set(new.classes)
-        for class_id, of_class in decision.closed.items():
-            site.earlier[class_id] = of_class
+        for class_id in sorted(open_here):
+            site.earlier[class_id] = decision.closed[class_id]
             if class_id not in decision.trees:
                 site.machines.pop(class_id, None)
                 site.handover.stop(class_id)
-        if decision.cuts or decision.trees:
+        if decision.closed:
             self._supersede(decision)
             site.undone.add(new.number)
         joins = {joining.group: joining for joining in decision.joining if joining.site == site.me}
@@ -92,6 +97,9 @@ class Opening:
         site.earlier.update(decision.closed)
         if decision.closed:
             site.undone.add(decision.number)
+        answered = decision.setup.answered.get(site.me, 0)  # by an earlier life
+        site.asked_for = {answered + index: change for index, change in enumerate(site.asked_for.values(), start=1)}
+        site.requests = answered + len(site.asked_for)
         for group in decision.setup.groups:
             if site.me in decision.setup.members(group):
                 site.installing.states[group] = m.Joining(site.me, group, ())
@@ -115,20 +123,17 @@ class Opening:
         site = self.site
         without = frozenset(site.installing.states)
         for class_id, cut in decision.cuts.items():
+            self._own_messages(class_id, cut)
+            if class_id not in site.earlier:
+                continue
             track = site.tracks.setdefault(class_id, Track()) if self._was_in(class_id) else None
             if track is not None:
-                asleep = frozenset(
-                    group
-                    for group, (of_class, last) in site.setup.asleep.items()
-                    if of_class.id == class_id and site.me in last
-                )
-                self._roll_back(rolled_back(track, cut, asleep))
+                self._roll_back(rolled_back(track, cut, self._asleep(class_id)))
                 site.installing.todo.pop(class_id, None)
                 if site.me in decision.installers:
                     todo = lacks(site.me, site.closed_class(class_id), track, cut, without)
                     if todo:
                         site.installing.todo[class_id] = todo
-            self._own_messages(class_id, cut)
 
     def _was_in(self, class_id: ClassId) -> bool:
         return self.site.me in self.site.closed_class(class_id).sites
@@ -205,6 +210,7 @@ class Opening:
             self._fetch()
             return
         self._tell_installed()
+        self._offer()
         if installing.states and installing.states.keys() <= installing.arrived.keys():
             self._restore()
         if installing.states:
@@ -218,7 +224,7 @@ class Opening:
     def _tell_installed(self) -> None:
         """Tell the manager that everything that was closed is delivered here; it answers when that is so everywhere."""
         site = self.site
-        leader = next((name for name in site.setup.council if name not in site.suspected), None)
+        leader = site.leader
         for number in sorted(site.undone) if leader is not None else ():
             site.say(leader, m.Installed(number))
 
@@ -266,18 +272,37 @@ class Opening:
         site = self.site
         site.durable()
         numbers, self.numbers = self.numbers, []
-        behind = max(numbers) if any(not x.handed for c in site.earlier for x in self._entries(c)) else 0
+        behind = max(numbers) if self._not_handed() else 0
         for class_id, of_class in site.setup.classes.items():
             if class_id.epoch in numbers and site.me in of_class.sites:
                 site.tracks.setdefault(class_id, Track()).behind = behind
         for group in [g for g in site.counts if g not in site.setup.groups or not self._stays(g)]:
             site.counts.pop(group)
             site.history.pop(group, None)
-        for number in numbers:
-            self.at_open[number] = dict(site.counts)
         self._tell_views()
         site.send_waiting()
         site.let_in()
+
+    def _offer(self) -> None:
+        """Ask the application for the states that others need, when it has all that was closed and nothing since."""
+        site = self.site
+        for number in self.numbers:
+            if number not in self.at_open:
+                site.durable()
+                self.at_open[number] = dict(site.counts)
+                self.offers.append(number)
+        if self.offers and not self._not_handed():
+            site.durable()
+            for number in self.offers:
+                joins = site.decisions[number].joining
+                mine = tuple(sorted({j.group for j in joins if j.providers and j.providers[0] == site.me}))
+                if mine:
+                    site.out.append(e.TakeSnapshot(number, mine))
+            self.offers = []
+
+    def _not_handed(self) -> bool:
+        """Whether the application lacks something of a class that was closed."""
+        return any(not entry.handed for class_id in self.site.earlier for entry in self._entries(class_id))
 
     def _stays(self, group: GroupId) -> bool:
         return self.site.me in self.site.setup.groups[group].members
@@ -289,14 +314,10 @@ class Opening:
     def _tell_views(self) -> None:
         """Tell the application which groups have changed, unless something that came before is not handed over."""
         site = self.site
-        if self.numbers or any(not entry.handed for c in site.earlier for entry in self._entries(c)):
+        if self.numbers or self._not_handed():
             return
-        for number, views in self.views:
+        for _, views in self.views:
             site.out.extend(views)
-            joins = site.decisions[number].joining if number in site.decisions else ()
-            mine = tuple(sorted({j.group for j in joins if j.providers and j.providers[0] == site.me}))
-            if mine:
-                site.out.append(e.TakeSnapshot(number, mine))
         self.views.clear()
         for class_id, track in site.tracks.items():
             if track.behind and class_id in site.setup.classes:
@@ -313,27 +334,31 @@ class Opening:
         decision = site.decisions[number]
         for class_id in sorted({*decision.cuts, *decision.trees}):
             newer = any(class_id in site.decisions[n].cuts for n in site.undone if n > number)
-            if class_id in site.earlier and not newer and class_id not in self._asleep_here():
+            if not newer:
                 self._finish(class_id)
+        self._offer()
         self._tell_views()
         self._give_states()
         site.send_waiting()
 
-    def _asleep_here(self) -> set[ClassId]:
-        return {of_class.id for of_class, last in self.site.setup.asleep.values() if self.site.me in last}
+    def _asleep(self, class_id: ClassId) -> frozenset[GroupId]:
+        """Return the groups of a class that sleep, and that this site was in last."""
+        asleep = self.site.setup.asleep
+        return frozenset(g for g, (of_class, last) in asleep.items() if of_class.id == class_id and self.site.me in last)
 
     def _finish(self, class_id: ClassId) -> None:
-        """Forget a closed class: everybody has everything of it."""
-        site = self.site
+        """Forget a closed class: everybody has everything of it, but for what went to groups that sleep."""
+        site, asleep = self.site, self._asleep(class_id)
         track = site.tracks.get(class_id)
-        if track is not None:
-            track.settle(tuple(track.counts.items()))
+        if track is not None and class_id in site.earlier:
+            track.settle(tuple((groups, n) for groups, n in track.counts.items() if not asleep.issuperset(groups)))
             site.hand_over(class_id)
-            del site.tracks[class_id]
+            if not asleep:
+                del site.tracks[class_id]
         for number in site.sending.in_class(class_id):
             site.safe(number)
         site.handover.finish(class_id)
-        del site.earlier[class_id]
+        site.earlier.pop(class_id, None)
 
     # States for those who come in.
 

@@ -45,10 +45,12 @@ class Participant:
     def __init__(self, me: SiteId, setup: Setup, incarnation: int = 1) -> None:
         """`setup` has number 0 at a site that has no history: it learns everything from the others."""
         self.me, self.setup, self.now = me, setup, 0.0
+        self.since = 0  # taken in with an empty disk by this configuration; earlier classes knew another life of it
         self.admitted = setup.number > 0  # an empty disk may have forgotten promises: it neither votes nor leads
         self.source = Source(me, incarnation)
         self.out: list[Effect] = []
         self.suspected: set[SiteId] = set()
+        self.fresh: dict[SiteId, int] = {}  # sites that came with an empty disk and are not taken in, as far as known
         first = {setup.number: m.Decision(setup, m.NO_BALLOT, {})} if setup.number else {}
         self.decisions: dict[int, m.Decision] = first
         self.machines: dict[ClassId, Machine] = {}
@@ -105,7 +107,7 @@ class Participant:
                 self.suspected.discard(site)
                 self.manager.look()
             case e.Requested(change):
-                self.requests += 1
+                self.requests = max(self.requests, self.setup.answered.get(self.me, 0)) + 1
                 self.asked_for[self.requests] = change
                 self.durable()
                 self.manager.look()
@@ -150,7 +152,7 @@ class Participant:
             case m.Wish():
                 self._at(sender, message.number)
                 self.manager.wish(sender, message)
-            case m.Refused(request, reason):
+            case m.Answer(request, reason):
                 self.answered(request, reason)
             case m.Close():
                 self._close(sender, message)
@@ -212,7 +214,7 @@ class Participant:
     def runs(self, class_id: ClassId) -> bool:
         """Whether the machine of a class may run here."""
         of_class = self.setup.classes.get(class_id)
-        if of_class is None or class_id in self.closed:
+        if of_class is None or class_id in self.closed or class_id.epoch < self.since or not self.admitted:
             return False
         return not (self.me in of_class.sites and class_id.epoch in self.opening.numbers)
 
@@ -344,10 +346,11 @@ class Participant:
         self.send_waiting()
 
     def send_waiting(self) -> None:
-        """Give to the machines what is not sent and may be now, in order."""
+        """Give to the machines what is not sent and may be now; in every class in the order of the numbers."""
+        waits = set[ClassId]()
         for number in list(self.sending.unsent):
             own = self.sending.own.get(number)
-            if own is None or own.class_id is not None or self.why_not(number) is not None:
+            if own is None or own.class_id is not None:
                 continue
             try:
                 class_id = self.setup.destination(self.me, own.groups)
@@ -356,25 +359,32 @@ class Participant:
                 self.sending.settle(number)
                 self.out.append(e.Dropped(number, str(error)))
                 continue
-            assert class_id is not None
+            if class_id is None or class_id in waits:
+                continue
+            if self.why_not(number, class_id) is not None:
+                waits.add(class_id)
+                continue
             self.durable()
             self.sending.sent(number, class_id)
             self.feed(class_id, Multicast(own.groups, own.body, number=number))
 
-    def why_not(self, number: int) -> str | None:
-        """Return why a message is not sent now, if it must wait; what must be refused need not wait."""
-        own = self.sending.own[number]
-        try:
-            class_id = self.setup.destination(self.me, own.groups)
-        except LocalError:
-            return None
-        if class_id is None:
-            return f"nobody is in {'+'.join(own.groups)} now"
+    def why_not(self, number: int, class_id: ClassId) -> str | None:
+        """Return why a message is not sent now in its class, if so."""
+        if self._is_stranger(class_id):
+            return f"class {class_id} does not know this site yet"
         if not self.runs(class_id):
             return f"class {class_id} is not open here"
-        if not self.setup.classes[class_id].order_class.is_source(self.me):
-            return f"class {class_id} does not know this site yet"
         return self.sending.waits_for(number, causal=self.setup.causal)
+
+    def _why_unsent(self, number: int) -> str:
+        groups = self.sending.own[number].groups
+        try:
+            class_id = self.setup.destination(self.me, groups)
+        except LocalError as error:
+            return str(error)
+        if class_id is None:
+            return f"nobody is in {'+'.join(groups)} now"
+        return self.why_not(number, class_id) or "an earlier message of its class waits"
 
     def safe(self, number: int) -> None:
         """A message of this site is safe."""
@@ -403,9 +413,13 @@ class Participant:
                 class_id = self.setup.destination(self.me, self.sending.own[number].groups)
             except LocalError:
                 continue
-            if class_id is not None and not self.setup.classes[class_id].order_class.is_source(self.me):
+            if class_id is not None and self._is_stranger(class_id):
                 found.add(class_id)
         return found
+
+    def _is_stranger(self, class_id: ClassId) -> bool:
+        """Whether a class was opened without this site, or with an earlier life of it: it must be opened anew."""
+        return class_id.epoch < self.since or not self.setup.classes[class_id].order_class.is_source(self.me)
 
     # Closing.
 
@@ -426,7 +440,7 @@ class Participant:
             self.machines.pop(class_id, None)
         told, finished = {}, []
         for class_id in (*close.classes, *close.before):
-            if class_id in close.before and not self.is_unfinished(class_id):
+            if class_id in close.before and self.me not in self.reporters(class_id):
                 finished.append(class_id)
             else:
                 self.handover.stop(class_id)
@@ -434,9 +448,12 @@ class Participant:
         joining = tuple(self.installing.states)
         self.say(sender, m.Report(close.number, close.ballot, told, tuple(finished), joining))
 
-    def is_unfinished(self, class_id: ClassId) -> bool:
-        """Whether a closed class may not be installed everywhere, or sleeps."""
-        return class_id in self.earlier or any(c.id == class_id for c, _ in self.setup.asleep.values())
+    def reporters(self, class_id: ClassId) -> frozenset[SiteId]:
+        """Return who has to report on a closed class: all its members, or who was last in its groups that sleep."""
+        if class_id in self.earlier:
+            return self.earlier[class_id].sites
+        last = [site for of_class, sites in self.setup.asleep.values() if of_class.id == class_id for site in sites]
+        return frozenset(last)
 
     def before(self, closing: list[ClassId], planned: Setup) -> tuple[ClassId, ...]:
         """Return the closed classes that must be reported on with these: not installed everywhere, or asleep so far."""
@@ -466,14 +483,21 @@ class Participant:
 
     def _wish(self) -> None:
         """Tell the manager what is asked for here, what stands still, and whom this site suspects."""
-        leader = next((name for name in self.setup.council if name not in self.suspected), None)
         touch = self.stands_still()
-        if leader is None or leader == self.me:
+        if not (self.asked_for or touch or self.suspected or self._wishes):
             return
-        if self.asked_for or touch or self.suspected or self._wishes:
-            suspected, life = tuple(sorted(self.suspected)), 0 if self.admitted else self.source.incarnation
-            asks = tuple(self.asks())
-            self.say(leader, m.Wish(self.setup.number, asks, tuple(sorted(touch)), suspected, life))
+        suspected, life = tuple(sorted(self.suspected)), 0 if self.admitted else self.source.incarnation
+        wish = m.Wish(self.setup.number, tuple(self.asks()), tuple(sorted(touch)), suspected, life)
+        leader = self.leader
+        for other in self.setup.council if life else () if leader is None else (leader,):
+            if other != self.me:
+                self.say(other, wish)
+
+    @property
+    def leader(self) -> SiteId | None:
+        """The first of the council that is not suspected, and is known not to have lost its promises."""
+        out = self.suspected | self.fresh.keys() | (set() if self.admitted else {self.me})
+        return next((name for name in self.setup.council if name not in out), None)
 
     # Snapshots.
 
@@ -496,7 +520,7 @@ class Participant:
         """Return everything that waits here, why, and since when."""
         found = [held for class_id, machine in self.machines.items() for held in machine.held()]
         for number in self.sending.unsent:
-            found.append(Held(f"{self.me}:{number}", self.why_not(number) or "its turn", self.now))
+            found.append(Held(f"{self.me}:{number}", self._why_unsent(number), self.now))
         found += [Held(f"class {c}", "it was closed, and nothing was opened for it", self.now) for c in self.closed]
         return found + self.opening.held() + self.stability.held() + self.manager.held()
 

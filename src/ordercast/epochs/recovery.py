@@ -66,14 +66,19 @@ def joining(
     """
     found = []
     waits = {(site, group) for site, groups in pending.items() for group in groups}
+    empty = {site for site, life in new.lives.items() if old.lives.get(site) != life}
+    waits |= {(site, group) for site in empty for group in new.groups}
     for group in new.groups:
         before = old.members(group) if group in old.groups else ()
         if group in old.asleep:
             before = old.asleep[group][1]
         now = new.members(group)
         staying = tuple(s for s in now if s in before and (s, group) not in waits and s in there)
+        if not staying and group in old.groups:  # who was in it last has lost its disk: go on from what another has
+            others = [s for s in now if group in old.away.get(s, ()) and (s, group) not in waits]
+            staying = tuple(others[:1])
         for site in now:
-            if site not in before or (site, group) in waits:
+            if (site not in before or (site, group) in waits) and site not in staying:
                 found.append(Joining(site, group, staying))
     return tuple(found)
 

@@ -46,12 +46,15 @@ class ParticipantState(msgspec.Struct, array_like=True):
     undone: list[int]
     views: list[tuple[int, list[e.ViewChanged]]]
     at_open: dict[int, dict[GroupId, int]]
+    offers: list[int]
     states: dict[int, dict[GroupId, bytes]]
     asked_for: dict[int, Change]
     requests: int
     manager: ManagerState
     suspected: list[SiteId]
     admitted: bool
+    since: int
+    fresh: dict[SiteId, int]
     wants: dict[SiteId, dict[GroupId, tuple[int, int]]]
 
 
@@ -80,12 +83,15 @@ def take_snapshot(site: "Participant") -> ParticipantState:
         undone=sorted(site.undone),
         views=opening.views,
         at_open=opening.at_open,
+        offers=opening.offers,
         states=opening.states,
         asked_for=site.asked_for,
         requests=site.requests,
         manager=site.manager.state,
         suspected=sorted(site.suspected),
         admitted=site.admitted,
+        since=site.since,
+        fresh=site.fresh,
         wants=opening.wants,
     )
 
@@ -107,8 +113,10 @@ def restore_snapshot(site: "Participant", state: ParticipantState) -> None:
         site.history[group].extend(kept)
     opening.numbers, opening.joined_in, opening.views = state.opening, state.joined_in, state.views
     opening.at_open, opening.states, opening.wants = state.at_open, state.states, state.wants
+    opening.offers = state.offers
     site.undone, site.asked_for, site.requests = set(state.undone), state.asked_for, state.requests
-    site.manager.state, site.suspected, site.admitted = state.manager, set(state.suspected), state.admitted
+    site.manager.state, site.suspected = state.manager, set(state.suspected)
+    site.admitted, site.since, site.fresh = state.admitted, state.since, state.fresh
     site.machines = {}
     for class_id, data in state.machines:
         of_class = site.class_setup(class_id)

@@ -170,7 +170,8 @@ class World:
             host.log, host.checkpoint, host.told = [], None, []
             host.life += 1
             host.first = nothing(host.first)
-            self.judge.forgot(host.site)
+            setup = host.participant.setup
+            self.judge.forgot(host.site, {g for g in setup.groups if set(setup.members(g)) <= {host.site}})
         self.at(self.now + fault.lasts, self._back, fault.site)
 
     def stop(self, host: Host) -> None:

@@ -42,6 +42,7 @@ class Changes:
         self.found: list[tuple[str, str]] = []
         self._decisions: dict[int, object] = {}
         self.rolled_back = 0
+        self.lives: dict[SiteId, int] = {}
 
     def at(self, site: SiteId) -> Application:
         """Return the application of a site."""
@@ -86,10 +87,13 @@ class Changes:
                     application.groups[group].pop()
         gone = application.log[len(application.log) - many :]
         del application.log[len(application.log) - many :]
-        application_undone = [message for message, _, _ in gone]
-        self._undone = application_undone
+        undone = [message for message, _, _ in gone]
+        for message in undone:
+            if message in self.safe:
+                self.problem("safe", f"{site} undoes {message}, which was called safe")
+        self._clamp(site)
         if safe:
-            self.problem("safe", f"{site} undoes {', '.join(application_undone)} though it delivers only what is safe")
+            self.problem("safe", f"{site} undoes {', '.join(undone)} though it delivers only what is safe")
 
     def restored(self, site: SiteId, group: GroupId, state: Sequence[Message]) -> None:
         """A site is given the state of a group."""
@@ -101,10 +105,30 @@ class Changes:
         """A site is not in a group any more."""
         self.at(site).groups.pop(group, None)
 
-    def forgot(self, site: SiteId) -> None:
-        """A site has lost its disk, and its application everything."""
+    def forgot(self, site: SiteId, alone: set[GroupId]) -> None:
+        """A site has lost its disk, and its application everything; what nobody else has is lost with it.
+
+        `alone`: the groups that nobody else is in.
+        """
+        gone = self.at(site)
         self.applications[site] = Application()
+        self.lives[site] = self.lives.get(site, 1) + 1
+        for group, known in gone.groups.items():
+            left = {message for other in self.applications.values() for message in other.groups.get(group, ())}
+            self.lost |= set(known) - left
+            self.safe -= set(known) - left
+        only_here = {message for message, sent in self.sends.items() if alone.intersection(sent.groups)}
+        self.lost |= only_here
+        self.safe -= only_here
+        self._clamp(site)
         self.lost |= {message for message, sent in self.sends.items() if sent.source == site and message not in self.safe}
+
+    def _clamp(self, site: SiteId) -> None:
+        """A site has forgotten deliveries: what it sent came after no more than it has left."""
+        left = len(self.at(site).log)
+        for message, sent in self.sends.items():
+            if sent.source == site and sent.after > left:
+                self.sends[message] = sent._replace(after=left)
 
     def called_safe(self, message: Message) -> None:
         """A source is told that its message is safe."""
@@ -139,9 +163,10 @@ class Changes:
         for message in first:
             sent = self.sends.get(message)
             if sent is not None:
-                if sent.number < last.get(sent.source, 0):
-                    found.append(("fifo", f"group {group} has {message} after {sent.source}:{last[sent.source]}"))
-                last[sent.source] = max(sent.number, last.get(sent.source, 0))
+                source = message.rpartition(":")[0]  # a source that has lost its disk is another one
+                if sent.number < last.get(source, 0):
+                    found.append(("fifo", f"group {group} has {message} after {source}:{last[source]}"))
+                last[source] = max(sent.number, last.get(source, 0))
         return found + self._missing(group, set(first))
 
     def _missing(self, group: GroupId, known: set[Message]) -> list[tuple[str, str]]:
@@ -154,10 +179,16 @@ class Changes:
                     found.append(("completeness", f"group {group} does not get {message}"))
         return found
 
+    def _as_source(self, message: Message, sent: Sent) -> Sent:
+        """Return a message as its source's present life sent it, or as another source did."""
+        name, life = message.rpartition(":")[0], self.lives.get(sent.source, 1)
+        return sent if name == (sent.source if life == 1 else f"{sent.source}/{life}") else sent._replace(source=name + "?")
+
     def _order(self, there: frozenset[SiteId]) -> list[tuple[str, str]]:
         logs = {site: [message for message, _, _ in self.at(site).log] for site in sorted(there)}
         everyone: dict[GroupId, list[SiteId]] = {}
-        record = Record(everyone, self.sends, logs)
+        sends = {message: self._as_source(message, sent) for message, sent in self.sends.items()}
+        record = Record(everyone, sends, logs)
         found: list[tuple[str, str]] = []
         for name in ("total", "acyclic", "causal"):
             if name in self.promises:

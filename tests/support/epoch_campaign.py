@@ -1,0 +1,128 @@
+"""The campaign of changes: every protocol, policy and delivery, under churn and faults, by seed."""
+
+import random
+from dataclasses import dataclass
+
+from ordercast.core.configuration import Destination
+from ordercast.epochs.change import (
+    AddSite,
+    Change,
+    Create,
+    Delete,
+    Join,
+    Leave,
+    RemoveSite,
+    Set,
+    first_setup,
+)
+from ordercast.epochs.setup import GroupSetup, Setup
+from ordercast.errors import LocalError
+from ordercast.names import Delivery, Level, Planner, Policy, SiteId
+from ordercast.protocols.registry import MACHINES, Causal
+from ordercast.sim.changing import Case, Fault
+from ordercast.sim.network import Network
+
+SITES = "abcde"
+PROTOCOLS = sorted(MACHINES)
+PLANNERS = (Planner.ELIMINATION, Planner.GREEDY, Planner.CENTRAL, Planner.METAGROUP)
+KINDS = ("crash", "lose", "pause", "cut", "one-way", "suspect")
+SPAN = 60.0
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a seed runs."""
+
+    protocol: str
+    policy: Policy
+    delivery: Delivery
+    causal: bool
+
+
+def kinds() -> list[Kind]:
+    """Return every combination that is accepted."""
+    found = []
+    for protocol in PROTOCOLS:
+        for policy in Policy:
+            for delivery in Delivery:
+                for causal in (False, True):
+                    refused = causal and policy is Policy.AVAILABLE and delivery is Delivery.AGREED
+                    if not refused and not (causal and MACHINES[protocol].causal is Causal.NEVER):
+                        found.append(Kind(protocol, policy, delivery, causal))
+    return found
+
+
+ALL = kinds()
+
+
+def setup_of(kind: Kind, chance: random.Random) -> Setup:
+    """Return four or five sites and two to four groups, some unions declared."""
+    sites = SITES[: chance.choice([4, 5])]
+    planner = chance.choice(PLANNERS)
+    groups = {
+        f"g{index}": GroupSetup(
+            tuple(sorted(chance.sample(sites, chance.choice([1, 2, 3, 3])))),
+            kind.protocol, planner, kind.policy, kind.delivery,
+        )  # fmt: skip
+        for index in range(chance.choice([2, 3, 4]))
+    }
+    unions = [tuple(sorted(chance.sample(sorted(groups), 2)))] if chance.random() < 0.4 else []
+    level = chance.choice([Level.TOTAL, Level.ACYCLIC])
+    return first_setup(sites, groups, level, unions, causal=kind.causal)
+
+
+def change(setup: Setup, chance: random.Random) -> Change:
+    """Return a request; some cannot be done, and must be refused."""
+    group, site = chance.choice(sorted(setup.groups)), chance.choice(sorted(setup.sites))
+    some = tuple(sorted(chance.sample(sorted(setup.sites), 2)))
+    protocol = chance.choice(PROTOCOLS)
+    return chance.choice(
+        [
+            Join(group, site), Join(group, site), Leave(group, site), Leave(group, site), Create("h0", some),
+            Create("h1", some), Delete(group), Delete("h0"), Set(group, planner=chance.choice(PLANNERS)),
+            Set(group, protocol=protocol if not setup.causal else None), Set(group, policy=chance.choice(list(Policy))),
+            AddSite(site, "elsewhere"),
+        ]
+    )  # fmt: skip
+
+
+def destinations(setup: Setup, site: SiteId) -> list[Destination]:
+    """Return where a site may send to at first."""
+    several = {(a, b) for a in setup.groups for b in setup.groups if a < b}
+    found: list[Destination] = [(group,) for group in setup.groups]
+    for pair in sorted(several):
+        try:
+            if setup.destination(site, pair) is not None:
+                found.append(pair)
+        except LocalError:
+            continue
+    return found
+
+
+def case(seed: int, kind: Kind | None = None) -> Case:
+    """Return a seeded case."""
+    chance = random.Random(seed)
+    kind = kind or ALL[seed % len(ALL)]
+    setup = setup_of(kind, chance)
+    sites = sorted(setup.sites)
+    network = Network(latency=chance.choice([0.2, 1.0]), jitter=chance.choice([0.0, 0.5, 2.0]))
+    if chance.random() < 0.4:
+        network = Network(latency=0.5, jitter=1.0, loss=chance.choice([0.0, 0.1]), duplicate=chance.choice([0.0, 0.1]))
+    sends = []
+    for _ in range(chance.choice([10, 20, 40])):
+        site = chance.choice(sites)
+        sends.append((chance.uniform(0, SPAN), site, chance.choice(destinations(setup, site))))
+    sends += [(chance.uniform(0, SPAN), chance.choice(sites), ("h0",)) for _ in range(3)]
+    changes = [(chance.uniform(1, SPAN), chance.choice(sites), change(setup, chance)) for _ in range(chance.choice([0, 1, 3, 6]))]
+    if chance.random() < 0.15:
+        changes.append((chance.uniform(20, SPAN), chance.choice(sites), RemoveSite(chance.choice(sites))))
+    some = []
+    for _ in range(chance.choice([0, 1, 2, 4])):
+        site, other = chance.sample(sites, 2)
+        fault = chance.choice(KINDS)
+        if fault == "lose" and any(one.kind == "lose" for one in some):  # a majority must keep what it promised
+            fault = "crash"
+        lasts = chance.choice([2.0, 10.0, 30.0])
+        some.append(Fault(fault, chance.uniform(1, SPAN), site, other if fault != "suspect" or chance.random() < 0.5 else "", lasts))
+    promises = {"fifo", "total", *(["acyclic"] if setup.level is Level.ACYCLIC else []), *(["causal"] if kind.causal else [])}
+    return Case(setup, frozenset(promises), network, seed, tuple(sends), tuple(changes), tuple(some))
