@@ -155,10 +155,12 @@ def wanted(
     suspected: frozenset[SiteId],
     touch: Iterable[ClassId] = (),
     lives: Mapping[SiteId, int] | None = None,
+    pending: Mapping[SiteId, Iterable[GroupId]] | None = None,
 ) -> Wanted | None:
     """Return the next configuration, but for its classes; None when nothing is to be done.
 
     `lives`: sites that came with an empty disk, and their incarnation; their classes are opened anew for them.
+    `pending`: who came into groups before, and is known to wait for their state still.
 
     What cannot be done is refused with its reason; what must wait, because a site that its class needs is suspected
     and may not be taken out, is left for later.
@@ -173,11 +175,16 @@ def wanted(
         except LocalError as error:
             refused.append((site, number, str(error)))
         draft = msgspec.structs.replace(draft, answered={**draft.answered, site: number})
-    new = {site: life for site, life in (lives or {}).items() if site in draft.sites and draft.lives.get(site) != life}
-    new = {site: life for site, life in new.items() if not any(site in setup.classes[c].sites for c in waits)}
+    new = {
+        site: (life, setup.number + 1)
+        for site, life in (lives or {}).items()
+        if site in draft.sites and not any(site in setup.classes[c].sites for c in waits)
+    }
     draft = msgspec.structs.replace(draft, lives={**draft.lives, **new})
     again_for = {c for c, of_class in setup.classes.items() if of_class.needed.intersection(new)}
-    away, asleep = _away(setup, draft, suspected)
+    without = {(site, group) for site in new for group in draft.groups}
+    without |= {(site, group) for site, groups in (pending or {}).items() for group in groups}
+    away, asleep = _away(setup, draft, suspected, without)
     draft = msgspec.structs.replace(draft, away=away, asleep=asleep, council=council_of(draft.sites, away))
     broken = {
         class_id
@@ -210,9 +217,12 @@ def _touches(setup: Setup, change: Change) -> set[ClassId]:
 
 
 def _away(
-    old: Setup, draft: Setup, suspected: frozenset[SiteId]
+    old: Setup, draft: Setup, suspected: frozenset[SiteId], without: set[tuple[SiteId, GroupId]]
 ) -> tuple[dict[SiteId, tuple[GroupId, ...]], dict[GroupId, tuple[ClassSetup, tuple[SiteId, ...]]]]:
-    """Return who is taken out of which groups, where the policy of their class allows it, and which groups sleep."""
+    """Return who is taken out of which groups, where the policy of their class allows it, and which groups sleep.
+
+    A group sleeps when nobody is there who has its state; `without`: who has not which.
+    """
     away: dict[SiteId, list[GroupId]] = {}
     asleep: dict[GroupId, tuple[ClassSetup, tuple[SiteId, ...]]] = {}
     later = {  # who was in a group last comes back together with the others who were
@@ -229,8 +239,10 @@ def _away(
             last = tuple(site for site in last if site in group.members)
             if last and suspected.intersection(last):
                 out, asleep[name] = list(group.members), (of_class, last)
-        elif name in old.groups and set(old.members(name)) <= set(out) and name in old.class_of:
-            out, asleep[name] = list(group.members), (old.classes[old.class_of[name]], old.members(name))
+        elif name in old.class_of and not any(s not in out and (s, name) not in without for s in old.members(name)):
+            last = tuple(site for site in old.members(name) if site in out and (site, name) not in without)
+            if last:
+                out, asleep[name] = list(group.members), (old.classes[old.class_of[name]], last)
         for site in out:
             away.setdefault(site, []).append(name)
     return {site: tuple(names) for site, names in sorted(away.items())}, asleep
@@ -347,12 +359,36 @@ def _classes(draft: Setup) -> list[ClassSetup]:
     if not present:
         return []
     unions = [union for union in draft.unions if all(group in present for group in union)]
-    table = Membership.of(present).with_unions(unions)
     if draft.causal:
-        split = [tuple(_plain(part) for part in classes(table, ClassRule.S1))]
+        split = [tuple(_connected(present, unions))]
     else:
-        split = [(_plain(groups),) for groups in classes(table, ClassRule.for_level(draft.level))]
+        split = [(groups,) for together in _together(draft) for groups in _connected(_only(present, together), unions)]
     return [_one(draft, parts, present, unions) for parts in split]
+
+
+def _together(draft: Setup) -> list[list[GroupId]]:
+    """Return which groups are ordered together: by all their members, also those who were taken out for a while.
+
+    They come back and are given what they missed; others have seen it in an order that must be theirs too (errata 82).
+    """
+    table = Membership.of({group: setup.members for group, setup in draft.groups.items()}).with_unions(draft.unions)
+    return classes(table, ClassRule.for_level(draft.level))
+
+
+def _only(
+    present: dict[GroupId, tuple[SiteId, ...]], groups: Iterable[GroupId]
+) -> dict[GroupId, tuple[SiteId, ...]]:
+    return {group: present[group] for group in groups if group in present}
+
+
+def _connected(
+    present: dict[GroupId, tuple[SiteId, ...]], unions: Iterable[Destination]
+) -> list[tuple[GroupId, ...]]:
+    """Return the groups that hang together through those who are there: only they need one order."""
+    if not present:
+        return []
+    inside = [union for union in unions if all(group in present for group in union)]
+    return [_plain(part) for part in classes(Membership.of(present).with_unions(inside), ClassRule.S1)]
 
 
 def _plain(groups: list[GroupId]) -> tuple[GroupId, ...]:
@@ -396,8 +432,7 @@ def _finished(made: ClassSetup, class_id: ClassId, draft: Setup) -> ClassSetup:
     plan = None
     if MACHINES[made.protocol].plan:
         table = Membership.of(made.members).with_unions(made.unions)
-        rule = ClassRule.S1 if made.causal else ClassRule.for_level(made.level)
-        plan = make_plan(table, Request(made.planner, made.level, rule, budget=SEARCH)).plan
+        plan = make_plan(table, Request(made.planner, made.level, ClassRule.S1, budget=SEARCH)).plan
     return msgspec.structs.replace(made, id=class_id, sources=sources, plan=plan)
 
 

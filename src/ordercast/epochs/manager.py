@@ -20,7 +20,8 @@ from ordercast.epochs import messages as m
 from ordercast.epochs.change import Asked, Planned, Wanted, waiting, wanted
 from ordercast.epochs.events import Plan
 from ordercast.epochs.recovery import cuts_of, joining
-from ordercast.names import ClassId, Policy, SiteId
+from ordercast.epochs.setup import Setup
+from ordercast.names import ClassId, GroupId, Policy, SiteId
 
 if TYPE_CHECKING:
     from ordercast.epochs.participant import Participant
@@ -56,6 +57,8 @@ class ManagerState(msgspec.Struct, array_like=True):
     asked: dict[SiteId, tuple[tuple[ClassId, ...], tuple[ClassId, ...]]] = {}
     """Who must report, on which classes, and on which of those before them."""
     reports: dict[SiteId, m.Report] = {}
+    pending: dict[SiteId, tuple[GroupId, ...]] = {}
+    """Who is known to wait for the state of groups."""
     decision: m.Decision | None = None
     votes: list[SiteId] = []
     wishes: dict[SiteId, tuple[int, m.Wish]] = {}
@@ -66,6 +69,8 @@ class ManagerState(msgspec.Struct, array_like=True):
     """Who may not know of the last decision."""
     wait: int = 0
     """Ticks until the next try."""
+    tries: int = 0
+    """How often this number was tried in vain: two managers that wait ever longer do not meet for ever."""
 
 
 class Manager:
@@ -106,13 +111,19 @@ class Manager:
         return {who: life for who, life in self.site.fresh.items() if who in self.state.wishes}
 
     def _wanted(self) -> Wanted | None:
-        return wanted(self.site.setup, self._asked(), self.suspected, self._touch(), self._lives())
+        return wanted(self.site.setup, self._asked(), self.suspected, self._touch(), self._lives(), self.state.pending)
 
     def wish(self, sender: SiteId, wish: m.Wish) -> None:
         """Somebody wants something, or suspects somebody."""
+        life, taken_in = self.site.setup.lives.get(sender, (0, 0))
+        if wish.life == life and wish.life and wish.number < taken_in:
+            return  # it was said before the site was taken in
         self.state.wishes[sender] = (WISHES_LAST, wish)
         if wish.life:
+            news = self.site.fresh.get(sender) != wish.life
             self.site.fresh[sender] = wish.life
+            if news and self.state.phase in (Phase.PLANNING, Phase.CLOSING) and self.leads:
+                self._begin()  # it cannot report
         self.look()
 
     def look(self) -> None:
@@ -154,7 +165,8 @@ class Manager:
         state.highest = max(state.highest, told.ballot)
         if state.phase is not Phase.RESTING and told.ballot > state.ballot:
             self._rest()
-            state.wait = 1 + self.site.setup.council.index(self.site.me) % WAIT_AT_MOST
+            state.tries += 1
+            state.wait = 2 ** min(state.tries, 5) * (1 + self.site.setup.council.index(self.site.me))
 
     # Phases.
 
@@ -221,7 +233,8 @@ class Manager:
         state.trees = tuple(c for c in planned.closed if site.closes_along_tree(c, planned, out))
         by_report = [class_id for class_id in planned.closed if class_id not in state.trees]
         state.before = site.before(by_report, planned.setup)
-        for other in sorted(site.setup.sites):
+        empty = {who for who, (_, number) in planned.setup.lives.items() if number == planned.setup.number}
+        for other in sorted(set(site.setup.sites) - empty):
             classes = tuple(c for c in by_report if other in site.setup.classes[c].sites)
             before = tuple(c for c in state.before if other in site.reporters(c))
             if (classes or before) and (other not in out or self._must_stay(other, classes, planned)):
@@ -254,6 +267,11 @@ class Manager:
         reports = {other: report.classes for other, report in state.reports.items()}
         cuts = cuts_of(reports, closing)
         pending = {other: report.joining for other, report in state.reports.items()}
+        pending = {other: groups for other, groups in pending.items() if groups}
+        if pending != state.pending and self._would_lose(planned.setup, pending):
+            state.pending = pending
+            self._begin()
+            return
         there = frozenset(state.reports) | {s for c in state.trees for s in site.setup.classes[c].sites}
         joins = joining(site.setup, planned.setup, pending, there)
         installers = {other for other, report in state.reports.items() if any(c in cuts for c in report.classes)}
@@ -263,6 +281,16 @@ class Manager:
             {class_id: site.closed_class(class_id) for class_id in sorted({*cuts, *state.trees})},
         )  # fmt: skip
         self._vote(decision)
+
+    def _would_lose(self, new: Setup, pending: dict[SiteId, tuple[GroupId, ...]]) -> bool:
+        """Whether a group would go on without anybody who has its state, though somebody who has it may come back."""
+        old = self.site.setup
+        for group in old.class_of:
+            whole = [site for site in old.members(group) if group not in pending.get(site, ())]
+            now = new.members(group) if group in new.groups else ()
+            if now and whole and not set(whole).intersection(now) and set(whole).intersection(new.sites):
+                return True
+        return False
 
     def _vote(self, decision: m.Decision) -> None:
         self.state.phase, self.state.decision = Phase.VOTING, decision
@@ -290,8 +318,8 @@ class Manager:
     def decided(self) -> None:
         """This site is in another configuration now."""
         self._rest()
-        self.state.highest = m.NO_BALLOT
-        self.state.wait = 0
+        self.state.highest, self.state.pending = m.NO_BALLOT, {}
+        self.state.wait = self.state.tries = 0
 
     def knows(self, sender: SiteId) -> None:
         """A site is in our configuration."""

@@ -40,7 +40,7 @@ class Opening:
     def decided(self, sender: SiteId, decision: m.Decision) -> None:
         """Take a decision when it is the next one; else ask for those between."""
         site = self.site
-        if site.setup.number == 0 or decision.number == site.setup.number + 1:
+        if decision.number == site.setup.number + 1 or (not site.admitted and decision.number > site.setup.number):
             self._adopt(decision)
         elif decision.number > site.setup.number:
             site.say(sender, m.At(site.setup.number))
@@ -53,15 +53,16 @@ class Opening:
         site.decisions[new.number] = decision
         for number in [n for n in site.decisions if n <= new.number - 64 and n not in site.undone]:
             del site.decisions[number]
-        if not site.admitted and old.number == 0:
+        taken_in = new.lives.get(site.me) == (site.source.incarnation, new.number)
+        if not site.admitted and (not taken_in or decision.number != old.number + 1):
             self._begin(decision)
             return
         # What this site knows to be finished, the manager did not know to be: there is nothing to do about it.
         open_here = {c for c in decision.closed if c in old.classes or site.me in site.reporters(c) or c in site.earlier}
         site.setup = new
-        if not site.admitted and new.lives.get(site.me) == site.source.incarnation:
+        if not site.admitted:
             site.admitted, site.since = True, new.number
-        site.fresh = {who: life for who, life in site.fresh.items() if new.lives.get(who) != life}
+        site.fresh = {who: life for who, life in site.fresh.items() if new.lives.get(who) != (life, new.number)}
         site.council.decided()
         site.closed &= set(new.classes)
         for class_id in sorted(open_here):
@@ -77,9 +78,13 @@ class Opening:
         self._closed_by_report(decision)
         for group in [g for g in site.installing.states if g not in new.groups or site.me not in new.members(g)]:
             del site.installing.states[group]
+            site.installing.arrived.pop(group, None)
         site.handover.begin(decision)
         for group, joining in joins.items():
             self._joins(group, joining, new.number)
+        for group in new.groups:
+            if site.me in new.members(group) and group not in site.installing.states:
+                site.counts.setdefault(group, 0)
         if (
             any(site.me in of_class.sites for c, of_class in new.classes.items() if c.epoch == new.number)
             or site.me in decision.installers
@@ -93,6 +98,10 @@ class Opening:
         """A site without a history learns of the configuration: it takes part in nothing before it is taken in."""
         site = self.site
         site.setup = decision.setup
+        site.decisions = {decision.number: decision}
+        site.installing.states.clear()
+        site.earlier.clear()
+        site.undone.clear()
         site.closed = {c for c, of_class in decision.setup.classes.items() if site.me in of_class.sites}
         site.earlier.update(decision.closed)
         if decision.closed:
@@ -176,12 +185,12 @@ class Opening:
     def _joins(self, group: GroupId, joining: m.Joining, number: int) -> None:
         """This site comes into a group: it needs its state, unless nobody is there to have one."""
         site = self.site
+        site.installing.arrived.pop(group, None)
         if joining.providers:
             site.installing.states[group] = joining
             self.joined_in[group] = number
         else:
             site.installing.states.pop(group, None)
-            site.counts.setdefault(group, 0)
 
     def _note_views(self, old: Setup, new: Setup) -> None:
         """Note which groups of this site have other members now."""
@@ -211,6 +220,9 @@ class Opening:
             return
         self._tell_installed()
         self._offer()
+        whole = {group for group, (_, snapshot, _) in installing.arrived.items() if snapshot is not None}
+        if whole and len(whole) < len(installing.arrived):
+            installing.arrived = {group: state for group, state in installing.arrived.items() if group in whole}
         if installing.states and installing.states.keys() <= installing.arrived.keys():
             self._restore()
         if installing.states:
@@ -363,10 +375,13 @@ class Opening:
     # States for those who come in.
 
     def _ask_states(self) -> None:
-        site = self.site
-        for group, joining in site.installing.states.items():
-            if group not in site.installing.arrived and joining.providers:
-                after = site.counts.get(group, -1)
+        """Ask for what was missed; where one group's state must be whole, all must: a message may go to several."""
+        site, installing = self.site, self.site.installing
+        whole = any(group not in site.counts for group in installing.states)
+        whole = whole or any(snapshot is not None for _, snapshot, _ in installing.arrived.values())
+        for group, joining in installing.states.items():
+            if group not in installing.arrived and joining.providers:
+                after = -1 if whole else site.counts[group]
                 site.say(joining.providers[0], m.AskState(self.joined_in[group], group, after))
 
     def snapshotted(self, number: int, states: tuple[tuple[GroupId, bytes], ...]) -> None:
@@ -393,7 +408,8 @@ class Opening:
     def _state(self, number: int, group: GroupId, after: int) -> m.State:
         count = self.at_open[number][group]
         kept = [(index, entry) for index, entry in self.site.history.get(group, ()) if after < index <= count]
-        if after >= 0 and len(kept) == count - after:
+        # With `causal` one source's messages to different groups are ordered too: a list for each group does not tell.
+        if after >= 0 and len(kept) == count - after and not self.site.setup.causal:
             missed = tuple(((x.class_id, x.order, x.stamp), x.envelope) for _, x in kept)
             return m.State(number, group, count, None, missed)
         return m.State(number, group, count, self.states[number][group])

@@ -54,6 +54,7 @@ class Participant:
         first = {setup.number: m.Decision(setup, m.NO_BALLOT, {})} if setup.number else {}
         self.decisions: dict[int, m.Decision] = first
         self.machines: dict[ClassId, Machine] = {}
+        self.awake: set[ClassId] = set()  # classes whose machines get the next tick: something happened to them
         self.closed: set[ClassId] = set()  # classes of this configuration that stand still here
         self.earlier: dict[ClassId, ClassSetup] = {}  # closed classes that are not installed everywhere
         self.tracks: dict[ClassId, Track] = {}
@@ -246,7 +247,7 @@ class Participant:
             if self.runs(class_id):
                 for effect in self.step_again(Received(sender, message, class_id)):
                     self.out.append(effect)
-            elif class_id.epoch >= self.setup.number:
+            elif class_id.epoch > self.setup.number or class_id in self.setup.classes:
                 self.early.append((sender, message, class_id))
 
     def step_again(self, event: Event) -> list[Effect]:
@@ -260,6 +261,7 @@ class Participant:
     def feed(self, class_id: ClassId, event: Event) -> None:
         """Let a machine take an event; what it delivers is counted here."""
         machine = self.machine(class_id) if class_id in self.setup.classes else self.machines[class_id]
+        self.awake.add(class_id)
         for effect in machine.step(event):
             kind = type(effect)
             if kind is Append:
@@ -428,6 +430,8 @@ class Participant:
         if close.number != self.setup.number + 1:
             self._at(sender, close.number - 1)
             return
+        if not self.admitted:  # this life has nothing to report; its wish tells the manager so
+            return
         news = self.council.hears(close.ballot)
         if news is None:
             self.say(sender, m.Outvoted(close.number, self.council.promised))
@@ -472,9 +476,10 @@ class Participant:
     def _tick(self, now: float) -> None:
         self.now = now
         self._told.clear()
-        for class_id, machine in list(self.machines.items()):
-            if not machine.idle and (self.runs(class_id) or class_id in self.handover.draining):
+        for class_id in sorted(self.awake):
+            if class_id in self.machines and (self.runs(class_id) or class_id in self.handover.draining):
                 self.feed(class_id, Tick(now))
+        self.awake = {class_id for class_id in self.awake if class_id in self.machines and not self.machines[class_id].idle}
         self.stability.tick()
         self.opening.tick()
         self.handover.tick()
@@ -527,9 +532,9 @@ class Participant:
     @property
     def idle(self) -> bool:
         """Whether no tick would change anything."""
-        if any(not machine.idle for machine in self.machines.values()) or not self.manager.idle:
+        if self.awake or not self.manager.idle:
             return False
-        waits = self.sending.own or self.closed or self.asked_for or self.undone or self.early or self._wishes
+        waits = self.sending.own or self.closed or self.asked_for or self.undone or self._wishes
         return not waits and self.installing.done and self.stability.idle and self.handover.idle
 
     @property

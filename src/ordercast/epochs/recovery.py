@@ -66,7 +66,7 @@ def joining(
     """
     found = []
     waits = {(site, group) for site, groups in pending.items() for group in groups}
-    empty = {site for site, life in new.lives.items() if old.lives.get(site) != life}
+    empty = {site for site, (_, taken_in) in new.lives.items() if taken_in == new.number}
     waits |= {(site, group) for site in empty for group in new.groups}
     for group in new.groups:
         before = old.members(group) if group in old.groups else ()

@@ -134,8 +134,8 @@ class Setup(msgspec.Struct, frozen=True, array_like=True, dict=True):
     asleep: dict[GroupId, tuple[ClassSetup, tuple[SiteId, ...]]] = {}
     """Groups all of whose members were taken out: their last class, and who was in them last. They wake when all of
     those are trusted again: only together they know what was delivered."""
-    lives: dict[SiteId, int] = {}
-    """Sites that came with an empty disk, and in which incarnation they were taken in."""
+    lives: dict[SiteId, tuple[int, int]] = {}
+    """Sites that came with an empty disk: their incarnation, and the number of the configuration that took them in."""
     answered: dict[SiteId, int] = {}
     """For each site the last of its requests that was answered."""
 

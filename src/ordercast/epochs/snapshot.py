@@ -32,6 +32,7 @@ class ParticipantState(msgspec.Struct, array_like=True):
     setup: Setup
     decisions: dict[int, m.Decision]
     machines: list[tuple[ClassId, bytes]]
+    awake: list[ClassId]
     closed: list[ClassId]
     earlier: dict[ClassId, ClassSetup]
     tracks: dict[ClassId, Track]
@@ -69,6 +70,7 @@ def take_snapshot(site: "Participant") -> ParticipantState:
         setup=site.setup,
         decisions=site.decisions,
         machines=[(class_id, encode_snapshot(machine.snapshot())) for class_id, machine in site.machines.items()],
+        awake=sorted(site.awake),
         closed=sorted(site.closed),
         earlier=dict(sorted(site.earlier.items())),
         tracks=dict(sorted(site.tracks.items())),
@@ -102,7 +104,8 @@ def restore_snapshot(site: "Participant", state: ParticipantState) -> None:
         raise HistoryError(f"a snapshot of {state.me}, not of {site.me}")
     opening = site.opening
     site.source.incarnation, site.source.sent, site.now = state.incarnation, state.sent, state.now
-    site.setup, site.decisions, site.closed = state.setup, state.decisions, set(state.closed)
+    site.setup, site.decisions = state.setup, state.decisions
+    site.awake, site.closed = set(state.awake), set(state.closed)
     site.earlier, site.tracks, site.handed = state.earlier, state.tracks, state.handed
     site.counts, site.council, site.sending, site.installing = (
         state.counts, state.council, state.sending, state.installing,

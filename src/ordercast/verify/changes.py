@@ -88,8 +88,9 @@ class Changes:
         gone = application.log[len(application.log) - many :]
         del application.log[len(application.log) - many :]
         undone = [message for message, _, _ in gone]
-        for message in undone:
-            if message in self.safe:
+        for message, _, stamp in gone:
+            others = (entry for other in self.applications.values() for entry in other.log)
+            if message in self.safe and any((known, at) == (message, stamp) for known, _, at in others):
                 self.problem("safe", f"{site} undoes {message}, which was called safe")
         self._clamp(site)
         if safe:
