@@ -225,19 +225,14 @@ def _away(
     """
     away: dict[SiteId, list[GroupId]] = {}
     asleep: dict[GroupId, tuple[ClassSetup, tuple[SiteId, ...]]] = {}
-    later = {  # who was in a group last comes back together with the others who were
-        site
-        for name, (_, last) in old.asleep.items()
-        if name in draft.groups and suspected.intersection(last).intersection(draft.groups[name].members)
-        for site in last
-    }
+    later = _back_later(old, draft, suspected)
     for name, group in draft.groups.items():
         out = [site for site in group.members if site in suspected and _policy(old, draft, name) is Policy.AVAILABLE]
         out += [s for s in group.members if s in suspected | later and s not in out and name in old.away.get(s, ())]
         if name in old.asleep:
             of_class, last = old.asleep[name]
             last = tuple(site for site in last if site in group.members)
-            if last and suspected.intersection(last):
+            if last and (suspected | later).intersection(last):
                 out, asleep[name] = list(group.members), (of_class, last)
         elif name in old.class_of and not any(s not in out and (s, name) not in without for s in old.members(name)):
             last = tuple(site for site in old.members(name) if site in out and (site, name) not in without)
@@ -246,6 +241,21 @@ def _away(
         for site in out:
             away.setdefault(site, []).append(name)
     return {site: tuple(names) for site, names in sorted(away.items())}, asleep
+
+
+def _back_later(old: Setup, draft: Setup, suspected: frozenset[SiteId]) -> frozenset[SiteId]:
+    """Return who waits for others to come back: who were in a group last come back together."""
+    later = frozenset[SiteId]()
+    while True:
+        more = frozenset(
+            site
+            for name, (_, last) in old.asleep.items()
+            if name in draft.groups and (suspected | later).intersection(last).intersection(draft.groups[name].members)
+            for site in last
+        )
+        if more <= later:
+            return later
+        later |= more
 
 
 def _policy(old: Setup, draft: Setup, group: GroupId) -> Policy:
@@ -350,6 +360,8 @@ def plan_change(old: Setup, asked: Wanted) -> Planned:
     oldest = min((class_id.epoch for class_id in opened), default=number)
     remembered = tuple(_relevant(_merged((*past, *gone)), oldest))
     setup = msgspec.structs.replace(draft, classes=dict(sorted(opened.items())), past=remembered)
+    partly = tuple(site for site in draft.away if site in old.partly or setup.is_member(site))
+    setup = msgspec.structs.replace(setup, partly=partly)
     return Planned(setup, closed, asked.refused)
 
 

@@ -329,8 +329,10 @@ class Manager:
     def installed(self, sender: SiteId, number: int) -> None:
         """A site has installed a configuration; when all have, everybody is told."""
         site, state = self.site, self.state
+        if number == site.setup.number:
+            self.knows(sender)
         if number not in site.undone:
-            if number <= site.setup.number:
+            if number <= site.setup.number and sender != site.me:
                 site.say(sender, m.Done(number))
             return
         who = state.installed.setdefault(number, [])
@@ -358,7 +360,7 @@ class Manager:
             if other in site.suspected or other not in site.setup.sites:
                 state.telling.remove(other)
             else:
-                site.say(other, m.At(site.setup.number))
+                site.say(other, m.AskInstalled(site.setup.number))
         if self.leads:
             for number in sorted(site.undone):
                 decision = site.decisions[number]

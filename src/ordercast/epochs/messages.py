@@ -72,6 +72,8 @@ class Joining(msgspec.Struct, frozen=True, array_like=True):
     site: SiteId
     group: GroupId
     providers: tuple[SiteId, ...]
+    replay: bool = False
+    """It was a member, and can be given what it missed, message by message."""
 
 
 class Decision(msgspec.Struct, frozen=True, array_like=True, dict=True):

@@ -93,6 +93,7 @@ class Opening:
         site.manager.decided()
         self._answer(old, decision)
         self.go_on()
+        site.manager.look()
 
     def _begin(self, decision: m.Decision) -> None:
         """A site without a history learns of the configuration: it takes part in nothing before it is taken in."""
@@ -166,13 +167,13 @@ class Opening:
             return
         gone = {(entry.class_id, key_of(entry.id)) for entry in entries}
         for entry in reversed(entries):
-            site.tracks[entry.class_id].entries.remove(entry)
-            groups = entry.envelope.groups
-            site.tracks[entry.class_id].counts[groups] -= 1
-            for group in groups:
-                kept = site.history.get(group)
-                if kept and kept[-1][1].id == entry.id:
-                    kept.pop()
+            site.tracks[entry.class_id].undo(entry)
+            for group in entry.envelope.groups:
+                kept = list(site.history.get(group, ()))
+                if any(known is entry for _, known in kept):
+                    at = next(index for index, (_, known) in enumerate(kept) if known is entry)
+                    later = [(index - 1, known) for index, known in kept[at + 1 :]]
+                    site.history[group] = site.new_history([*kept[:at], *later])
                     site.counts[group] -= 1
         handed = [i for i, entry in enumerate(site.handed) if (entry.class_id, key_of(entry.id)) in gone]
         if handed:
@@ -223,7 +224,8 @@ class Opening:
         whole = {group for group, (_, snapshot, _) in installing.arrived.items() if snapshot is not None}
         if whole and len(whole) < len(installing.arrived):
             installing.arrived = {group: state for group, state in installing.arrived.items() if group in whole}
-        if installing.states and installing.states.keys() <= installing.arrived.keys():
+        here = installing.states.keys() <= installing.arrived.keys()
+        if installing.states and here and not self._not_handed():  # a state comes after all that was closed
             self._restore()
         if installing.states:
             self._ask_states()
@@ -351,12 +353,14 @@ class Opening:
         self._offer()
         self._tell_views()
         self._give_states()
+        if not site.installing.done:
+            self.go_on()
         site.send_waiting()
 
     def _asleep(self, class_id: ClassId) -> frozenset[GroupId]:
-        """Return the groups of a class that sleep, and that this site was in last."""
-        asleep = self.site.setup.asleep
-        return frozenset(g for g, (of_class, last) in asleep.items() if of_class.id == class_id and self.site.me in last)
+        """Return the groups of a class that sleep, if this site was in any of them last."""
+        asleep = {g: last for g, (of_class, last) in self.site.setup.asleep.items() if of_class.id == class_id}
+        return frozenset(asleep) if any(self.site.me in last for last in asleep.values()) else frozenset()
 
     def _finish(self, class_id: ClassId) -> None:
         """Forget a closed class: everybody has everything of it, but for what went to groups that sleep."""
@@ -377,7 +381,7 @@ class Opening:
     def _ask_states(self) -> None:
         """Ask for what was missed; where one group's state must be whole, all must: a message may go to several."""
         site, installing = self.site, self.site.installing
-        whole = any(group not in site.counts for group in installing.states)
+        whole = any(group not in site.counts or not j.replay for group, j in installing.states.items())
         whole = whole or any(snapshot is not None for _, snapshot, _ in installing.arrived.values())
         for group, joining in installing.states.items():
             if group not in installing.arrived and joining.providers:
@@ -440,8 +444,7 @@ class Opening:
                 kept = site.history.get(group)
                 if kept:
                     renumbered = [(count - len(kept) + 1 + index, entry) for index, (_, entry) in enumerate(kept)]
-                    kept.clear()
-                    kept.extend(renumbered)
+                    site.history[group] = site.new_history(renumbered)
         installing.states, installing.arrived = {}, {}
         self.joined_in.clear()
 

@@ -11,6 +11,7 @@ majority of votes, the counts of all members) is therefore said as a message to 
 """
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from ordercast.core.effects import Append, Deliver, Effect, Held, Placed, Safe, Send
@@ -68,7 +69,7 @@ class Participant:
         self.early: deque[tuple[SiteId, Any, ClassId]] = deque()
         self.manager, self.stability = Manager(self), Stability(self)
         self.opening, self.handover = Opening(self), Handover(self)
-        self._durable = False
+        self._durable, self._feeding, self._send_later = False, 0, False
         self._here: deque[Received] = deque()  # messages to oneself
         self._told: set[SiteId] = set()  # since the last tick: who was told which configuration this is
         for group in setup.groups:
@@ -162,7 +163,9 @@ class Participant:
             case m.Installed(which):
                 self.manager.installed(sender, which)
             case m.AskInstalled(which):
-                if which <= number and (which not in self.opening.numbers or self.installing.delivered):
+                if which > number:
+                    self.say(sender, m.At(number))
+                elif which not in self.opening.numbers or self.installing.delivered:
                     self.say(sender, m.Installed(which))
             case m.Done(which):
                 self.opening.done(which)
@@ -262,6 +265,7 @@ class Participant:
         """Let a machine take an event; what it delivers is counted here."""
         machine = self.machine(class_id) if class_id in self.setup.classes else self.machines[class_id]
         self.awake.add(class_id)
+        self._feeding += 1  # what a delivery sets free is sent when all effects of this step are done
         for effect in machine.step(event):
             kind = type(effect)
             if kind is Append:
@@ -271,7 +275,11 @@ class Participant:
                 self.delivered(class_id, order, effect.stamp, effect.envelope)  # type: ignore[union-attr]
             elif kind is not Placed and kind is not Safe:  # both are said by `stability`, for every protocol
                 self.out.append(effect)
+        self._feeding -= 1
         self.handover.look(class_id)
+        if self._send_later and not self._feeding:
+            self._send_later = False
+            self.send_waiting()
 
     def _all(self, event: Event) -> None:
         for class_id in list(self.machines):
@@ -292,9 +300,9 @@ class Participant:
             self.stability.alone(class_id, envelope.groups)
 
     @staticmethod
-    def new_history() -> deque[tuple[int, Entry]]:
-        """Return an empty history of a group."""
-        return deque(maxlen=HISTORY_KEPT)
+    def new_history(kept: Iterable[tuple[int, Entry]] = ()) -> deque[tuple[int, Entry]]:
+        """Return the history of a group: the last messages, each with its count."""
+        return deque(kept, HISTORY_KEPT)
 
     def remember(self, entry: Entry, of_class: ClassSetup) -> None:
         """Count a message in the groups of this site that it goes to, and keep it for who comes back."""
@@ -349,6 +357,9 @@ class Participant:
 
     def send_waiting(self) -> None:
         """Give to the machines what is not sent and may be now; in every class in the order of the numbers."""
+        if self._feeding:
+            self._send_later = True
+            return
         waits = set[ClassId]()
         for number in list(self.sending.unsent):
             own = self.sending.own.get(number)

@@ -73,13 +73,15 @@ def joining(
         if group in old.asleep:
             before = old.asleep[group][1]
         now = new.members(group)
-        staying = tuple(s for s in now if s in before and (s, group) not in waits and s in there)
+        whole = [site for site in before if (site, group) not in waits and site in there]
+        staying = tuple(site for site in whole if site in now) or tuple(whole)  # who leaves can give it, too
         if not staying and group in old.groups:  # who was in it last has lost its disk: go on from what another has
             others = [s for s in now if group in old.away.get(s, ()) and (s, group) not in waits]
             staying = tuple(others[:1])
         for site in now:
             if (site not in before or (site, group) in waits) and site not in staying:
-                found.append(Joining(site, group, staying))
+                back = group in old.away.get(site, ()) and site not in old.partly and site not in empty
+                found.append(Joining(site, group, staying, back))
     return tuple(found)
 
 

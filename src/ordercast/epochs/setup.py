@@ -129,6 +129,9 @@ class Setup(msgspec.Struct, frozen=True, array_like=True, dict=True):
     classes: dict[ClassId, ClassSetup]
     away: dict[SiteId, tuple[GroupId, ...]] = {}
     """Sites that were taken out of groups because they were suspected; they come back when they are trusted again."""
+    partly: tuple[SiteId, ...] = ()
+    """Sites that were taken out of some of their groups and were members of others meanwhile: what they missed of the
+    first comes too late among what they have seen of the others, so they are given states (errata 82)."""
     past: tuple[Past, ...] = ()
     """Closed classes whose messages may still be under way beside those of a class that is open since then."""
     asleep: dict[GroupId, tuple[ClassSetup, tuple[SiteId, ...]]] = {}

@@ -112,8 +112,7 @@ def restore_snapshot(site: "Participant", state: ParticipantState) -> None:
     )  # fmt: skip
     site.history = {}
     for group, kept in state.history.items():
-        site.history[group] = site.new_history()
-        site.history[group].extend(kept)
+        site.history[group] = site.new_history(kept)
     opening.numbers, opening.joined_in, opening.views = state.opening, state.joined_in, state.views
     opening.at_open, opening.states, opening.wants = state.at_open, state.states, state.wants
     opening.offers = state.offers
@@ -135,8 +134,7 @@ def _share(site: "Participant") -> None:
     site.handed = [known.get((x.class_id, x.id), x) for x in site.handed]
     for group, kept in site.history.items():
         shared = [(index, known.get((x.class_id, x.id), x)) for index, x in kept]
-        site.history[group].clear()
-        site.history[group].extend(shared)
+        site.history[group] = site.new_history(shared)
 
 
 _decoder = msgspec.msgpack.Decoder(ParticipantState)

@@ -73,6 +73,16 @@ class Track(msgspec.Struct, array_like=True):
         self.entries.append(entry)
         return entry
 
+    def undo(self, entry: Entry) -> None:
+        """Take back a delivery; later ones to its destination were taken back before."""
+        envelope = entry.envelope
+        groups, stream = envelope.groups, (envelope.source, envelope.incarnation, envelope.groups)
+        self.entries.remove(entry)
+        self.counts[groups] -= 1
+        of_stream = [e.envelope for e in self.entries if e.envelope.groups == groups]
+        left = [e.number for e in of_stream if (e.source, e.incarnation) == (envelope.source, envelope.incarnation)]
+        self.last[stream] = max(left, default=self.safe.get(stream, 0))
+
     def is_stable(self, entry: Entry) -> bool:
         """Whether every member has a message."""
         return entry.index <= self.stable.get(entry.envelope.groups, 0)

@@ -133,7 +133,8 @@ class Changes:
 
     def called_safe(self, message: Message) -> None:
         """A source is told that its message is safe."""
-        self.safe.add(message)
+        if message not in self.lost:
+            self.safe.add(message)
 
     # The verdict.
 
