@@ -116,11 +116,13 @@ def case(seed: int, kind: Kind | None = None) -> Case:
     changes = [(chance.uniform(1, SPAN), chance.choice(sites), change(setup, chance)) for _ in range(chance.choice([0, 1, 3, 6]))]
     if chance.random() < 0.15:
         changes.append((chance.uniform(20, SPAN), chance.choice(sites), RemoveSite(chance.choice(sites))))
-    some = []
+    removes = any(isinstance(asked, RemoveSite) for _, _, asked in changes)
+    some: list[Fault] = []
     for _ in range(chance.choice([0, 1, 2, 4])):
         site, other = chance.sample(sites, 2)
         fault = chance.choice(KINDS)
-        if fault == "lose" and any(one.kind == "lose" for one in some):  # a majority must keep what it promised
+        # A majority must keep what it promised, and an operator must not remove the last who has what another lost.
+        if fault == "lose" and (removes or any(one.kind == "lose" for one in some)):
             fault = "crash"
         lasts = chance.choice([2.0, 10.0, 30.0])
         some.append(Fault(fault, chance.uniform(1, SPAN), site, other if fault != "suspect" or chance.random() < 0.5 else "", lasts))

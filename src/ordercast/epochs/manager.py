@@ -273,7 +273,7 @@ class Manager:
             self._begin()
             return
         there = frozenset(state.reports) | {s for c in state.trees for s in site.setup.classes[c].sites}
-        joins = joining(site.setup, planned.setup, pending, there)
+        joins = joining(site.setup, planned.setup, planned.closed, pending, there)
         installers = {other for other, report in state.reports.items() if any(c in cuts for c in report.classes)}
         installers |= {s for c in state.trees for s in site.setup.classes[c].sites}
         decision = m.Decision(

@@ -367,7 +367,8 @@ class Opening:
         site, asleep = self.site, self._asleep(class_id)
         track = site.tracks.get(class_id)
         if track is not None and class_id in site.earlier:
-            track.settle(tuple((groups, n) for groups, n in track.counts.items() if not asleep.issuperset(groups)))
+            track.behind = 0  # what it waited for was finished before it
+            track.settle(tuple((groups, n) for groups, n in track.counts.items() if asleep.isdisjoint(groups)))
             site.hand_over(class_id)
             if not asleep:
                 del site.tracks[class_id]

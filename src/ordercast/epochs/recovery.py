@@ -58,14 +58,20 @@ def cuts_of(reports: Mapping[SiteId, Mapping[ClassId, ClassReport]], wanted: Ite
 
 
 def joining(
-    old: Setup, new: Setup, pending: Mapping[SiteId, Iterable[GroupId]], there: frozenset[SiteId]
+    old: Setup,
+    new: Setup,
+    closed: Iterable[ClassId],
+    pending: Mapping[SiteId, Iterable[GroupId]],
+    there: frozenset[SiteId],
 ) -> tuple[Joining, ...]:
     """Return who comes into which group, and who of those who stay can give it the group's state.
 
     `pending`: who had come into groups before, and still waits for their state. `there`: who has reported.
     """
     found = []
-    waits = {(site, group) for site, groups in pending.items() for group in groups}
+    closing = {group for class_id in closed for group in old.classes[class_id].groups}
+    waits = {(site, group) for site, groups in pending.items() for group in groups if group in closing}
+    last = {site for _, sites in old.asleep.values() for site in sites}  # they have something to install first
     empty = {site for site, (_, taken_in) in new.lives.items() if taken_in == new.number}
     waits |= {(site, group) for site in empty for group in new.groups}
     for group in new.groups:
@@ -76,11 +82,11 @@ def joining(
         whole = [site for site in before if (site, group) not in waits and site in there]
         staying = tuple(site for site in whole if site in now) or tuple(whole)  # who leaves can give it, too
         if not staying and group in old.groups:  # who was in it last has lost its disk: go on from what another has
-            others = [s for s in now if group in old.away.get(s, ()) and (s, group) not in waits]
+            others = [s for s in now if s not in empty and (s in before or group in old.away.get(s, ()))]
             staying = tuple(others[:1])
         for site in now:
             if (site not in before or (site, group) in waits) and site not in staying:
-                back = group in old.away.get(site, ()) and site not in old.partly and site not in empty
+                back = group in old.away.get(site, ()) and site not in {*old.partly, *empty, *last}
                 found.append(Joining(site, group, staying, back))
     return tuple(found)
 
