@@ -8,7 +8,7 @@ classes that were open since the oldest open one count as if they were there at 
 biconnected block with any other of them closes with it (docs/classes.md, "Groups that change").
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -165,7 +165,9 @@ def wanted(
     What cannot be done is refused with its reason; what must wait, because a site that its class needs is suspected
     and may not be taken out, is left for later.
     """
-    waits = waiting(setup, suspected)
+    without = {(site, group) for site in lives or {} for group in setup.groups}
+    without |= {(site, group) for site, groups in (pending or {}).items() for group in groups}
+    waits = waiting(setup, suspected, without)
     draft, refused = setup, list[tuple[SiteId, int, str]]()
     for site, number, change in asked:
         if number <= draft.answered.get(site, 0) or _touches(draft, change) & waits:
@@ -182,10 +184,8 @@ def wanted(
     }
     draft = msgspec.structs.replace(draft, lives={**draft.lives, **new})
     again_for = {c for c, of_class in setup.classes.items() if of_class.needed.intersection(new)}
-    without = {(site, group) for site in new for group in draft.groups}
-    without |= {(site, group) for site, groups in (pending or {}).items() for group in groups}
-    away, asleep = _away(setup, draft, suspected, without)
-    draft = msgspec.structs.replace(draft, away=away, asleep=asleep, council=council_of(draft.sites, away))
+    away = _away(setup, draft, suspected, waits)
+    draft = msgspec.structs.replace(draft, away=away, council=council_of(draft.sites, away))
     broken = {
         class_id
         for class_id, of_class in setup.classes.items()
@@ -199,13 +199,22 @@ def wanted(
     return Wanted(draft, tuple(sorted(again)), tuple(refused))
 
 
-def waiting(setup: Setup, suspected: frozenset[SiteId]) -> frozenset[ClassId]:
-    """Return the classes that nothing can be done about: a member is suspected, and may not be taken out."""
-    return frozenset(
-        class_id
-        for class_id, of_class in setup.classes.items()
-        if of_class.policy is Policy.ATOMIC and of_class.sites & suspected
-    )
+def waiting(
+    setup: Setup, suspected: frozenset[SiteId], without: Collection[tuple[SiteId, GroupId]] = ()
+) -> frozenset[ClassId]:
+    """Return the classes that nothing can be done about: a member is suspected, and may not be taken out.
+
+    Under `atomic` nobody may. Under `available` a group keeps the last of those who have its state: nobody else knows
+    what was delivered. `without`: who has not the state of which group.
+    """
+    found = set[ClassId]()
+    for class_id, of_class in setup.classes.items():
+        out = of_class.sites & suspected
+        for group, members in of_class.members.items() if out else ():
+            whole = [site for site in members if (site, group) not in without]
+            if of_class.policy is Policy.ATOMIC or (whole and out.issuperset(whole)):
+                found.add(class_id)
+    return frozenset(found)
 
 
 def _touches(setup: Setup, change: Change) -> set[ClassId]:
@@ -217,45 +226,16 @@ def _touches(setup: Setup, change: Change) -> set[ClassId]:
 
 
 def _away(
-    old: Setup, draft: Setup, suspected: frozenset[SiteId], without: set[tuple[SiteId, GroupId]]
-) -> tuple[dict[SiteId, tuple[GroupId, ...]], dict[GroupId, tuple[ClassSetup, tuple[SiteId, ...]]]]:
-    """Return who is taken out of which groups, where the policy of their class allows it, and which groups sleep.
-
-    A group sleeps when nobody is there who has its state; `without`: who has not which.
-    """
+    old: Setup, draft: Setup, suspected: frozenset[SiteId], waits: frozenset[ClassId]
+) -> dict[SiteId, tuple[GroupId, ...]]:
+    """Return who is taken out of which groups: suspected members, where the policy of their class allows it."""
     away: dict[SiteId, list[GroupId]] = {}
-    asleep: dict[GroupId, tuple[ClassSetup, tuple[SiteId, ...]]] = {}
-    later = _back_later(old, draft, suspected)
     for name, group in draft.groups.items():
-        out = [site for site in group.members if site in suspected and _policy(old, draft, name) is Policy.AVAILABLE]
-        out += [s for s in group.members if s in suspected | later and s not in out and name in old.away.get(s, ())]
-        if name in old.asleep:
-            of_class, last = old.asleep[name]
-            last = tuple(site for site in last if site in group.members)
-            if last and (suspected | later).intersection(last):
-                out, asleep[name] = list(group.members), (of_class, last)
-        elif name in old.class_of and not any(s not in out and (s, name) not in without for s in old.members(name)):
-            last = tuple(site for site in old.members(name) if site in out and (site, name) not in without)
-            if last:
-                out, asleep[name] = list(group.members), (old.classes[old.class_of[name]], last)
-        for site in out:
-            away.setdefault(site, []).append(name)
-    return {site: tuple(names) for site, names in sorted(away.items())}, asleep
-
-
-def _back_later(old: Setup, draft: Setup, suspected: frozenset[SiteId]) -> frozenset[SiteId]:
-    """Return who waits for others to come back: who were in a group last come back together."""
-    later = frozenset[SiteId]()
-    while True:
-        more = frozenset(
-            site
-            for name, (_, last) in old.asleep.items()
-            if name in draft.groups and (suspected | later).intersection(last).intersection(draft.groups[name].members)
-            for site in last
-        )
-        if more <= later:
-            return later
-        later |= more
+        stays = _policy(old, draft, name) is Policy.ATOMIC or old.class_of.get(name) in waits
+        for site in group.members:
+            if site in suspected and (not stays or name in old.away.get(site, ())):
+                away.setdefault(site, []).append(name)
+    return {site: tuple(names) for site, names in sorted(away.items())}
 
 
 def _policy(old: Setup, draft: Setup, group: GroupId) -> Policy:

@@ -224,19 +224,18 @@ class Manager:
             return
         state.planned, state.phase = planned, Phase.CLOSING
         out = set(state.counted_out)
-        if waiting(site.setup, frozenset(out)).intersection(planned.closed) and all(
-            s in planned.setup.sites for s in out
-        ):
+        stays = frozenset(who for who in out if who in planned.setup.sites)
+        if waiting(site.setup, stays).intersection(planned.closed):
             self._rest()  # a class that must close too needs a site that is not there
             state.wait = WAIT_AT_MOST
             return
         state.trees = tuple(c for c in planned.closed if site.closes_along_tree(c, planned, out))
         by_report = [class_id for class_id in planned.closed if class_id not in state.trees]
-        state.before = site.before(by_report, planned.setup)
+        state.before = site.before(by_report)
         empty = {who for who, (_, number) in planned.setup.lives.items() if number == planned.setup.number}
         for other in sorted(set(site.setup.sites) - empty):
             classes = tuple(c for c in by_report if other in site.setup.classes[c].sites)
-            before = tuple(c for c in state.before if other in site.reporters(c))
+            before = tuple(c for c in state.before if other in site.earlier[c].sites)
             if (classes or before) and (other not in out or self._must_stay(other, classes, planned)):
                 state.asked[other] = (classes, before)
         self._resend()
@@ -262,7 +261,7 @@ class Manager:
         planned = state.planned
         assert planned is not None
         finished = {class_id for report in state.reports.values() for class_id in report.finished}
-        finished |= {class_id for class_id in state.before if not site.reporters(class_id)}
+        finished |= {class_id for class_id in state.before if class_id not in site.earlier}
         closing = [c for c in (*planned.closed, *state.before) if c not in state.trees and c not in finished]
         reports = {other: report.classes for other, report in state.reports.items()}
         cuts = cuts_of(reports, closing)
@@ -286,9 +285,9 @@ class Manager:
         """Whether a group would go on without anybody who has its state, though somebody who has it may come back."""
         old = self.site.setup
         for group in old.class_of:
-            whole = [site for site in old.members(group) if group not in pending.get(site, ())]
+            whole = {site for site in old.members(group) if group not in pending.get(site, ())}
             now = new.members(group) if group in new.groups else ()
-            if now and whole and not set(whole).intersection(now) and set(whole).intersection(new.sites):
+            if now and whole.intersection(new.away) and not whole.difference(new.away):
                 return True
         return False
 

@@ -58,7 +58,7 @@ class Opening:
             self._begin(decision)
             return
         # What this site knows to be finished, the manager did not know to be: there is nothing to do about it.
-        open_here = {c for c in decision.closed if c in old.classes or site.me in site.reporters(c) or c in site.earlier}
+        open_here = {c for c in decision.closed if c in old.classes or c in site.earlier}
         site.setup = new
         if not site.admitted:
             site.admitted, site.since = True, new.number
@@ -138,7 +138,7 @@ class Opening:
                 continue
             track = site.tracks.setdefault(class_id, Track()) if self._was_in(class_id) else None
             if track is not None:
-                self._roll_back(rolled_back(track, cut, self._asleep(class_id)))
+                self._roll_back(rolled_back(track, cut))
                 site.installing.todo.pop(class_id, None)
                 if site.me in decision.installers:
                     todo = lacks(site.me, site.closed_class(class_id), track, cut, without)
@@ -357,21 +357,15 @@ class Opening:
             self.go_on()
         site.send_waiting()
 
-    def _asleep(self, class_id: ClassId) -> frozenset[GroupId]:
-        """Return the groups of a class that sleep, if this site was in any of them last."""
-        asleep = {g: last for g, (of_class, last) in self.site.setup.asleep.items() if of_class.id == class_id}
-        return frozenset(asleep) if any(self.site.me in last for last in asleep.values()) else frozenset()
-
     def _finish(self, class_id: ClassId) -> None:
-        """Forget a closed class: everybody has everything of it, but for what went to groups that sleep."""
-        site, asleep = self.site, self._asleep(class_id)
+        """Forget a closed class: everybody has everything of it."""
+        site = self.site
         track = site.tracks.get(class_id)
         if track is not None and class_id in site.earlier:
             track.behind = 0  # what it waited for was finished before it
-            track.settle(tuple((groups, n) for groups, n in track.counts.items() if asleep.isdisjoint(groups)))
+            track.settle(tuple(track.counts.items()))
             site.hand_over(class_id)
-            if not asleep:
-                del site.tracks[class_id]
+            del site.tracks[class_id]
         for number in site.sending.in_class(class_id):
             site.safe(number)
         site.handover.finish(class_id)

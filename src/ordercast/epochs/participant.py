@@ -210,10 +210,7 @@ class Participant:
 
     def closed_class(self, class_id: ClassId) -> ClassSetup:
         """Return a class that closes, or was closed and may not be installed everywhere."""
-        if class_id in self.setup.classes:
-            return self.setup.classes[class_id]
-        asleep = (of_class for of_class, _ in self.setup.asleep.values() if of_class.id == class_id)
-        return self.earlier[class_id] if class_id in self.earlier else next(asleep)
+        return self.setup.classes.get(class_id) or self.earlier[class_id]
 
     def runs(self, class_id: ClassId) -> bool:
         """Whether the machine of a class may run here."""
@@ -455,7 +452,7 @@ class Participant:
             self.machines.pop(class_id, None)
         told, finished = {}, []
         for class_id in (*close.classes, *close.before):
-            if class_id in close.before and self.me not in self.reporters(class_id):
+            if class_id in close.before and class_id not in self.earlier:
                 finished.append(class_id)
             else:
                 self.handover.stop(class_id)
@@ -463,20 +460,11 @@ class Participant:
         joining = tuple(self.installing.states)
         self.say(sender, m.Report(close.number, close.ballot, told, tuple(finished), joining))
 
-    def reporters(self, class_id: ClassId) -> frozenset[SiteId]:
-        """Return who has to report on a closed class: all its members, or who was last in its groups that sleep."""
-        if class_id in self.earlier:
-            return self.earlier[class_id].sites
-        last = [site for of_class, sites in self.setup.asleep.values() if of_class.id == class_id for site in sites]
-        return frozenset(last)
-
-    def before(self, closing: list[ClassId], planned: Setup) -> tuple[ClassId, ...]:
-        """Return the closed classes that must be reported on with these: not installed everywhere, or asleep so far."""
+    def before(self, closing: list[ClassId]) -> tuple[ClassId, ...]:
+        """Return the closed classes that must be reported on with these, because they may not be installed everywhere."""
         epochs = {class_id.epoch for class_id in closing} & self.undone
         found = {c for number in epochs for c in (*self.decisions[number].cuts, *self.decisions[number].trees)}
-        found &= self.earlier.keys()
-        woken = {of_class.id for group, (of_class, _) in self.setup.asleep.items() if group not in planned.asleep}
-        return tuple(sorted(found | woken))
+        return tuple(sorted(found & self.earlier.keys()))
 
     def closes_along_tree(self, class_id: ClassId, planned: Planned, suspected: set[SiteId]) -> bool:
         """Whether a class can close along its tree: nobody in it is suspected, and it is open everywhere."""

@@ -71,13 +71,10 @@ def joining(
     found = []
     closing = {group for class_id in closed for group in old.classes[class_id].groups}
     waits = {(site, group) for site, groups in pending.items() for group in groups if group in closing}
-    last = {site for _, sites in old.asleep.values() for site in sites}  # they have something to install first
     empty = {site for site, (_, taken_in) in new.lives.items() if taken_in == new.number}
     waits |= {(site, group) for site in empty for group in new.groups}
     for group in new.groups:
         before = old.members(group) if group in old.groups else ()
-        if group in old.asleep:
-            before = old.asleep[group][1]
         now = new.members(group)
         whole = [site for site in before if (site, group) not in waits and site in there]
         staying = tuple(site for site in whole if site in now) or tuple(whole)  # who leaves can give it, too
@@ -86,25 +83,22 @@ def joining(
             staying = tuple(others[:1])
         for site in now:
             if (site not in before or (site, group) in waits) and site not in staying:
-                back = group in old.away.get(site, ()) and site not in {*old.partly, *empty, *last}
+                back = group in old.away.get(site, ()) and site not in {*old.partly, *empty}
                 found.append(Joining(site, group, staying, back))
     return tuple(found)
 
 
-def rolled_back(track: Track, cut: Cut, asleep: frozenset[GroupId]) -> list[Entry]:
+def rolled_back(track: Track, cut: Cut) -> list[Entry]:
     """Return what a site has delivered in a class and the others never will: to be undone, with all that follows it.
 
-    Empty for everyone who has reported: its lines are in the cut (errata 22 ii). What went only to groups that sleep
-    stays: nobody who was asked could know of it.
+    Empty for everyone who has reported: its lines are in the cut (errata 22 ii).
     """
     stable = dict(cut.stable)
     known = {key_of(line.id) for line in cut.lines}
     for index, entry in enumerate(track.entries):
-        if asleep.issuperset(entry.envelope.groups):
-            continue
         settled = entry.index <= stable.get(entry.envelope.groups, 0) or track.is_stable(entry)
         if not settled and key_of(entry.id) not in known:
-            return [late for late in track.entries[index:] if not asleep.issuperset(late.envelope.groups)]
+            return track.entries[index:]
     return []
 
 

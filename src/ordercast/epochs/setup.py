@@ -134,9 +134,6 @@ class Setup(msgspec.Struct, frozen=True, array_like=True, dict=True):
     first comes too late among what they have seen of the others, so they are given states (errata 82)."""
     past: tuple[Past, ...] = ()
     """Closed classes whose messages may still be under way beside those of a class that is open since then."""
-    asleep: dict[GroupId, tuple[ClassSetup, tuple[SiteId, ...]]] = {}
-    """Groups all of whose members were taken out: their last class, and who was in them last. They wake when all of
-    those are trusted again: only together they know what was delivered."""
     lives: dict[SiteId, tuple[int, int]] = {}
     """Sites that came with an empty disk: their incarnation, and the number of the configuration that took them in."""
     answered: dict[SiteId, int] = {}
