@@ -180,7 +180,7 @@ def wanted(
     new = {
         site: (life, setup.number + 1)
         for site, life in (lives or {}).items()
-        if site in draft.sites and not any(site in setup.classes[c].sites for c in waits)
+        if site in draft.sites and not any(site in setup.classes[c].needed for c in waits)
     }
     draft = msgspec.structs.replace(draft, lives={**draft.lives, **new})
     again_for = {c for c, of_class in setup.classes.items() if of_class.needed.intersection(new)}
@@ -231,9 +231,11 @@ def _away(
     """Return who is taken out of which groups: suspected members, where the policy of their class allows it."""
     away: dict[SiteId, list[GroupId]] = {}
     for name, group in draft.groups.items():
-        stays = _policy(old, draft, name) is Policy.ATOMIC or old.class_of.get(name) in waits
+        waits_now = old.class_of.get(name) in waits  # then nobody goes and nobody comes back
         for site in group.members:
-            if site in suspected and (not stays or name in old.away.get(site, ())):
+            was = name in old.away.get(site, ())
+            goes = site in suspected and _policy(old, draft, name) is Policy.AVAILABLE
+            if was if waits_now else goes or (was and site in suspected):
                 away.setdefault(site, []).append(name)
     return {site: tuple(names) for site, names in sorted(away.items())}
 

@@ -110,6 +110,11 @@ class Manager:
         """Return who came with an empty disk."""
         return {who: life for who, life in self.site.fresh.items() if who in self.state.wishes}
 
+    def _without(self) -> set[tuple[SiteId, GroupId]]:
+        """Return who is known not to have the state of which group."""
+        found = {(who, group) for who in self._lives() for group in self.site.setup.groups}
+        return found | {(who, group) for who, groups in self.state.pending.items() for group in groups}
+
     def _wanted(self) -> Wanted | None:
         return wanted(self.site.setup, self._asked(), self.suspected, self._touch(), self._lives(), self.state.pending)
 
@@ -225,7 +230,7 @@ class Manager:
         state.planned, state.phase = planned, Phase.CLOSING
         out = set(state.counted_out)
         stays = frozenset(who for who in out if who in planned.setup.sites)
-        if waiting(site.setup, stays).intersection(planned.closed):
+        if waiting(site.setup, stays, self._without()).intersection(planned.closed):
             self._rest()  # a class that must close too needs a site that is not there
             state.wait = WAIT_AT_MOST
             return
