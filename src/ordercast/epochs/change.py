@@ -265,6 +265,8 @@ def apply(setup: Setup, change: Change) -> Setup:
             groups[group] = _with(groups[group], *groups[group].members, site)
         case Leave(group, site):
             _check(group in groups and site in groups[group].members, f"{site} is not in group {group!r}")
+            there = [other for other in setup.members(group) if other != site]
+            _check(bool(there), f"{site} is the last who is there in group {group!r}: what it has would be lost")
             groups[group] = _with(groups[group], *(other for other in groups[group].members if other != site))
         case AddSite(site, address):
             sites[site] = address

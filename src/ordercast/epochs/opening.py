@@ -226,6 +226,7 @@ class Opening:
             installing.arrived = {group: state for group, state in installing.arrived.items() if group in whole}
         here = installing.states.keys() <= installing.arrived.keys()
         if installing.states and here and not self._not_handed():  # a state comes after all that was closed
+            self._emit_views(upto=min(self.joined_in.values(), default=0) - 1)
             self._restore()
         if installing.states:
             self._ask_states()
@@ -330,13 +331,17 @@ class Opening:
         site = self.site
         if self.numbers or self._not_handed():
             return
-        for _, views in self.views:
-            site.out.extend(views)
-        self.views.clear()
+        self._emit_views(upto=site.setup.number)
         for class_id, track in site.tracks.items():
             if track.behind and class_id in site.setup.classes:
                 track.behind = 0
                 site.hand_over(class_id)
+
+    def _emit_views(self, upto: int) -> None:
+        for number, views in self.views:
+            if number <= upto:
+                self.site.out.extend(views)
+        self.views = [(number, views) for number, views in self.views if number > upto]
 
     def done(self, number: int) -> None:
         """Everybody has installed a configuration: all that was closed for it is stable."""

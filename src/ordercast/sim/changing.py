@@ -378,6 +378,8 @@ class World:
             decision = event.message.decision
             bare = msgspec.structs.replace(decision, ballot=(0, ""))
             self.judge.decided(host.site, decision.number, bare)
+            if host.participant.admitted:
+                self.judge.taken_in(host.site)
 
     @staticmethod
     def _tells(host: Host, effect: Effect) -> tuple[Any, ...] | None:
@@ -410,8 +412,10 @@ class World:
                 if len(known) != count:
                     self.judge.problem("states", f"{host.site} gets {len(known)} messages of {group}, not {count}")
                 self.judge.restored(host.site, group, known)
-            case e.ViewChanged(group, members, _, left, _, _):
-                if host.site in left and group not in host.participant.setup.away.get(host.site, ()):
+            case e.ViewChanged(group, _, _, left, epoch, _):
+                decision = host.participant.decisions.get(epoch)
+                away = decision.setup.away.get(host.site, ()) if decision is not None else (group,)
+                if host.site in left and group not in away:
                     self.judge.left(host.site, group)
 
     def _all_safe(self) -> bool:

@@ -43,6 +43,7 @@ class Changes:
         self._decisions: dict[int, object] = {}
         self.rolled_back = 0
         self.lives: dict[SiteId, int] = {}
+        self._nobody_in: dict[SiteId, set[GroupId]] = {}  # groups whose only member has lost its disk
 
     def at(self, site: SiteId) -> Application:
         """Return the application of a site."""
@@ -62,6 +63,8 @@ class Changes:
     def sent(self, message: Message, source: SiteId, number: int, groups: tuple[GroupId, ...]) -> None:
         """A source sends."""
         self.sends[message] = Sent(groups, source, number, len(self.at(source).log))
+        if any(not without.isdisjoint(groups) for without in self._nobody_in.values()):
+            self.lost.add(message)
 
     def delivered(self, site: SiteId, message: Message, groups: tuple[GroupId, ...], stamp: bytes, own: set[str]) -> None:
         """A site's application gets a message; `own`: the groups that the site is in."""
@@ -118,11 +121,16 @@ class Changes:
             left = {message for other in self.applications.values() for message in other.groups.get(group, ())}
             self.lost |= set(known) - left
             self.safe -= set(known) - left
+        self._nobody_in[site] = alone
         only_here = {message for message, sent in self.sends.items() if alone.intersection(sent.groups)}
         self.lost |= only_here
         self.safe -= only_here
         self._clamp(site)
         self.lost |= {message for message, sent in self.sends.items() if sent.source == site and message not in self.safe}
+
+    def taken_in(self, site: SiteId) -> None:
+        """A site that had lost its disk is a member again."""
+        self._nobody_in.pop(site, None)
 
     def _clamp(self, site: SiteId) -> None:
         """A site has forgotten deliveries: what it sent came after no more than it has left."""
