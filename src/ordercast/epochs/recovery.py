@@ -82,7 +82,10 @@ def joining(
             others = [s for s in now if s not in empty and (s in before or group in old.away.get(s, ()))]
             staying = tuple(others[:1])
         for site in now:
-            if (site not in before or (site, group) in waits) and site not in staying:
+            if site not in before or (site, group) in waits:
+                if site in staying:  # it goes on with what it has
+                    found.append(Joining(site, group, ()))
+                    continue
                 back = group in old.away.get(site, ()) and site not in {*old.partly, *empty}
                 found.append(Joining(site, group, staying, back))
     return tuple(found)
