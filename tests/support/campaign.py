@@ -48,6 +48,7 @@ def scenario(kind: Kind, mix: str, seed: int) -> Scenario:
         workload=chance.choice(["uniform", "zipf", "bursts", "requests"]),
         several=chance.choice([0.1, 0.3, 0.6]),
         seed=seed,
+        prefix=True,
     )
     if mix == "calm":
         return case

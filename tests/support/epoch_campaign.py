@@ -118,7 +118,7 @@ def case(seed: int, kind: Kind | None = None) -> Case:
         changes.append((chance.uniform(20, SPAN), chance.choice(sites), RemoveSite(chance.choice(sites))))
     removes = any(isinstance(asked, RemoveSite) for _, _, asked in changes)
     some: list[Fault] = []
-    for _ in range(chance.choice([0, 1, 2, 4])):
+    for _ in range(chance.choice([0, 1, 2, 3, 5])):
         site, other = chance.sample(sites, 2)
         fault = chance.choice(KINDS)
         # A majority must keep what it promised, and an operator must not remove the last who has what another lost.

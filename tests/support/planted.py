@@ -35,13 +35,34 @@ PARTS = [
 WORLD = [f"ordercast.sim.{name}" for name in ("storage", "lines", "nodes", "clients", "faults")]
 NODES = [*(f"ordercast.node.{name}" for name in (*PARTS, "status", "node")), *WORLD]
 """A node's parts in the order of their imports, and the world that drives it."""
+EPOCHS = [
+    f"ordercast.epochs.{name}"
+    for name in (
+        "setup",
+        "change",
+        "messages",
+        "events",
+        "council",
+        "sending",
+        "track",
+        "recovery",
+        "manager",
+        "stability",
+        "opening",
+        "handover",
+        "snapshot",
+        "participant",
+    )
+]
+CHANGING = [*EPOCHS, "ordercast.sim.changing", "tests.support.epoch_campaign"]
+"""Participants in the order of their imports, and the world that drives them."""
 PLANNERS = [f"ordercast.planning.{name}" for name in ("forest", "propagation_graph", "metagroup_tree", "central")]
 
 
 @contextmanager
 def planted(module_name: str, *replacements: tuple[str, str]) -> Iterator[None]:
     """Run with lines of one module or package replaced; everything that is built from it is built anew."""
-    names = {"planning": PLANNERS, "node": NODES}.get(module_name.partition(".")[0], NAMES)
+    names = {"planning": PLANNERS, "node": NODES, "epochs": CHANGING}.get(module_name.partition(".")[0], NAMES)
     kept = {name: importlib.import_module(name) for name in names}
     machines = dict(deployment.MACHINES)
     codes = {name: Path(_origin(name)).read_text("utf-8") for name in names}

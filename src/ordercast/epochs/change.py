@@ -168,6 +168,13 @@ def wanted(
     without = {(site, group) for site in lives or {} for group in setup.groups}
     without |= {(site, group) for site, groups in (pending or {}).items() for group in groups}
     waits = waiting(setup, suspected, without)
+    new = {
+        site: (life, setup.number + 1)
+        for site, life in (lives or {}).items()
+        if site in setup.sites and not any(site in setup.classes[c].needed for c in waits)
+    }
+    empty = frozenset(lives or ()) - new.keys()  # they cannot report, and are not taken in now
+    waits |= {class_id for class_id, of_class in setup.classes.items() if of_class.sites & empty}
     draft, refused = setup, list[tuple[SiteId, int, str]]()
     for site, number, change in asked:
         if number <= draft.answered.get(site, 0) or _touches(draft, change) & waits:
@@ -177,12 +184,7 @@ def wanted(
         except LocalError as error:
             refused.append((site, number, str(error)))
         draft = msgspec.structs.replace(draft, answered={**draft.answered, site: number})
-    new = {
-        site: (life, setup.number + 1)
-        for site, life in (lives or {}).items()
-        if site in draft.sites and not any(site in setup.classes[c].needed for c in waits)
-    }
-    draft = msgspec.structs.replace(draft, lives={**draft.lives, **new})
+    draft = msgspec.structs.replace(draft, lives={**draft.lives, **{s: v for s, v in new.items() if s in draft.sites}})
     again_for = {c for c, of_class in setup.classes.items() if of_class.needed.intersection(new)}
     away = _away(setup, draft, suspected, waits)
     draft = msgspec.structs.replace(draft, away=away, council=council_of(draft.sites, away))

@@ -230,7 +230,9 @@ class Manager:
         state.planned, state.phase = planned, Phase.CLOSING
         out = set(state.counted_out)
         stays = frozenset(who for who in out if who in planned.setup.sites)
-        if waiting(site.setup, stays, self._without()).intersection(planned.closed):
+        empty = {who for who in self._lives() if planned.setup.lives.get(who, (0, 0))[1] != planned.setup.number}
+        cannot = {c for c in planned.closed if site.setup.classes[c].sites & empty & planned.setup.sites.keys()}
+        if cannot or waiting(site.setup, stays, self._without()).intersection(planned.closed):
             self._rest()  # a class that must close too needs a site that is not there
             state.wait = WAIT_AT_MOST
             return

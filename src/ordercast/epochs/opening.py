@@ -92,8 +92,21 @@ class Opening:
             self.numbers.append(new.number)
         site.manager.decided()
         self._answer(old, decision)
+        if site.me not in new.sites:
+            self._removed()
         self.go_on()
         site.manager.look()
+
+    def _removed(self) -> None:
+        """An operator has removed this site: it takes part in nothing more, and what it has not sent is not sent."""
+        site = self.site
+        site.installing.todo.clear()
+        site.installing.states.clear()
+        site.installing.closing.clear()
+        site.undone.clear()
+        for number in list(site.sending.own):
+            site.sending.settle(number)
+            site.out.append(e.Dropped(number, f"{site.me} was removed"))
 
     def _begin(self, decision: m.Decision) -> None:
         """A site without a history learns of the configuration: it takes part in nothing before it is taken in."""

@@ -525,6 +525,11 @@ class Participant:
         found = [held for class_id, machine in self.machines.items() for held in machine.held()]
         for number in self.sending.unsent:
             found.append(Held(f"{self.me}:{number}", self._why_unsent(number), self.now))
+        for number, own in self.sending.own.items():
+            missing = sorted(self.class_setup(own.class_id).needed & self.suspected) if own.class_id is not None else []
+            if missing:
+                says = f"class {own.class_id} needs {', '.join(missing)}, suspected to have failed"
+                found.append(Held(f"{self.me}:{number}", says, self.now))
         found += [Held(f"class {c}", "it was closed, and nothing was opened for it", self.now) for c in self.closed]
         return found + self.opening.held() + self.stability.held() + self.manager.held()
 

@@ -170,7 +170,7 @@ class World:
             host.log, host.checkpoint, host.told = [], None, []
             host.life += 1
             host.first = nothing(host.first)
-            setup = host.participant.setup
+            setup = max((h.participant.setup for h in self.hosts.values()), key=lambda setup: setup.number)
             self.judge.forgot(host.site, {g for g in setup.groups if set(setup.members(g)) <= {host.site}})
         self.at(self.now + fault.lasts, self._back, fault.site)
 

@@ -42,7 +42,7 @@ from ordercast.sim.steps import (
     Steps,
 )
 from ordercast.verify.deliveries import ALWAYS, JUDGES
-from ordercast.verify.findings import Sent
+from ordercast.verify.findings import Sent, not_a_prefix
 from ordercast.verify.record import Record
 
 
@@ -59,6 +59,8 @@ class Case:
     reorder: bool = False
     states_at_most: int = 20_000_000
     ticks_at_most: int = 12
+    prefix: bool = False
+    """Judge the prefix property in every state."""
 
 
 @dataclass
@@ -85,6 +87,7 @@ class Explorer:
         self.faults = self.count + self.count**2  # where the faults left stand in a state
         self.known = Steps(self.deployment, self.orders)
         self._called_safe: dict[str, str] = {}
+        self._prefixes = set[tuple[int, ...]]()  # what sites have become together, and was judged
 
     def run(self) -> Explored:
         """Explore until a violation, the end, or the limit."""
@@ -106,9 +109,10 @@ class Explorer:
                     found.states += 1
                     parents.append(index)
                     moves.append(move)
-            if end or self._called_safe:
+            early = self._called_safe or self._not_prefix(state)
+            if end or early:
                 found.ends += 1
-                found.findings = self._called_safe or self._judge(state)
+                found.findings = early or self._judge(state)
                 if found.findings:
                     way = []
                     while index:
@@ -264,6 +268,27 @@ class Explorer:
 
     def _all_idle(self, state: State) -> bool:
         return all(self.known.idle[self.known.local[number].machine] for number in state[: self.count])
+
+    def _not_prefix(self, state: State) -> dict[str, str]:
+        """Judge the prefix property: at every moment, not only at an end (`verify.online`)."""
+        together = tuple(state[: self.count])
+        if not self.case.prefix or together in self._prefixes:
+            return {}
+        self._prefixes.add(together)
+        locals_ = [self.known.local[number] for number in together]
+        known = {(order, stamp): message for local in locals_ for message, order, stamp, _ in local.log}
+        for site, local in zip(self.sites, locals_, strict=True):
+            has = {message for message, *_ in local.log}
+            last: dict[int, tuple[bytes, str]] = {}
+            for message, order, stamp, _ in local.log:
+                last[order] = max(last.get(order, (b"", "")), (stamp, message))
+            for (order, stamp), message in known.items():
+                source, _, number = message.rpartition(":")
+                groups = self.orders[self.number[source]][int(number) - 1]
+                goes_here = site in self.deployment.groups.union(groups)
+                if goes_here and message not in has and stamp < last.get(order, (b"", ""))[0]:
+                    return {"prefix": not_a_prefix(site, last[order][1], message).says}
+        return {}
 
     def _judge(self, state: State) -> dict[str, str]:
         """Judge an end: nothing is under way, all is sent, nobody has anything to do."""

@@ -49,6 +49,8 @@ class Scenario:
     crashes: tuple[Crash, ...] = ()
     tick: float = 5.0
     seed: int = 0
+    prefix: bool = False
+    """Judge the prefix property too (`verify.online`)."""
     patience: float = 3000.0
     """How long after the last send to wait for quiescence; what is held then is a finding."""
 
@@ -120,6 +122,7 @@ def run(scenario: Scenario, trace: Trace | None = None, *, keep: bool = True, fi
     groups = deployment.groups
     durable = any(not crash.pause for crash in scenario.crashes)
     world = World(deployment, scenario.seed, scenario.network, scenario.tick, trace, durable, keep, film)
+    world.watch.prefix = scenario.prefix
     orders = WORKLOADS[scenario.workload](world.chance, groups, scenario.messages, scenario.span, scenario.several)
     world.feed(orders, answer(groups) if scenario.workload == "requests" else None)
     for crash in scenario.crashes:

@@ -222,6 +222,12 @@ def not_larger(before: Delivery, row: Delivery) -> Finding:
     return _order("stamps", says, before, row)
 
 
+def not_a_prefix(site: str, message: str, lacks: str) -> Finding:
+    """A site has delivered a message and lacks an earlier one of the same order that another has delivered."""
+    says = f"{site} has delivered {message} and lacks {lacks}, which comes before it and was delivered elsewhere"
+    return Finding("prefix", says)
+
+
 def not_previous(before: Delivery | None, row: Delivery) -> Finding:
     """A previous stamp is not that of the previous delivery of its class."""
     told = f"that of {before.msg_id}" if before is not None else "none, it is the first of its class"

@@ -11,6 +11,7 @@ safe must have been delivered at every destination; and a source must hear what 
 
 from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
+from heapq import heappop, heappush
 
 from ordercast.names import GroupId, SiteId
 from ordercast.verify import findings
@@ -40,12 +41,13 @@ class _Open:
 class _Site:
     """What one site has delivered: the messages that are not retired, and the last of every stream and class."""
 
-    __slots__ = ("fifo", "knows", "log", "passed", "stamps")
+    __slots__ = ("fifo", "knows", "lacks", "log", "passed", "stamps")
 
     def __init__(self) -> None:
         self.log: deque[Key] = deque()
         self.fifo: dict[tuple[SiteId, GroupId], int] = {}
         self.stamps: dict[Hashable, tuple[bytes, Key]] = {}
+        self.lacks: dict[Hashable, list[tuple[bytes, Key]]] = {}  # with `prefix`: heaps of what others have
         self.knows: dict[SiteId, int] = {}  # the highest number of each source in this site's past
         self.passed: dict[SiteId, tuple[int, Key]] = {}  # the highest number in the past of what it delivered, of which
 
@@ -54,9 +56,15 @@ class Watch:
     """Judges a run while it goes on. Call `sent`, `delivered` and the others in the order in which things happen."""
 
     def __init__(
-        self, members: Mapping[GroupId, Sequence[SiteId]], promises: frozenset[str], *, receipts: bool = False
+        self,
+        members: Mapping[GroupId, Sequence[SiteId]],
+        promises: frozenset[str],
+        *,
+        receipts: bool = False,
+        prefix: bool = False,
     ) -> None:
-        self.members, self.promises, self.receipts = members, promises, receipts
+        """With `prefix` the prefix property is judged too: it costs a tenth of a run."""
+        self.members, self.promises, self.receipts, self.prefix = members, promises, receipts, prefix
         self.causal = "causal" in promises
         self.all_places = True
         """Whether every place must be heard; a link that loses or reorders may lose the word of a place."""
@@ -148,11 +156,34 @@ class Watch:
         if last is not None and last[0] >= stamp:
             self._break(findings.not_larger(_row(site, last[1], message), _row(site, key, message)))
         at.stamps[class_id] = (stamp, key)
+        if self.prefix:
+            self._judge_prefix(site, at, key, message, class_id, stamp)
         if self.causal:
             self._hear(site, at, key, message)
         at.log.append(key)
         if len(at.log) == 1:
             self._stands_first(message, key)
+
+    def _judge_prefix(
+        self, site: SiteId, at: _Site, key: Key, message: _Open, class_id: Hashable, stamp: bytes
+    ) -> None:
+        """Judge the prefix property at a delivery: recovery stands on it (docs/protocols/epochs.md).
+
+        What a site has delivered is, among the messages that go to it, all that have smaller stamps in their order and
+        that anybody has delivered.
+        """
+        lacks = at.lacks.setdefault(class_id, [])
+        while lacks and (lacks[0][1] not in self._open or site not in self._open[lacks[0][1]].missing):
+            heappop(lacks)
+        if lacks and lacks[0][0] < stamp:
+            self._break(findings.not_a_prefix(site, _name(key), _name(lacks[0][1])))
+        if len(message.missing) == len(message.destinations) - 1:  # nobody had it before
+            for other in sorted(message.missing):
+                there = self._sites[other]
+                last = there.stamps.get(class_id)
+                if last is not None and last[0] > stamp:
+                    self._break(findings.not_a_prefix(other, _name(last[1]), _name(key)))
+                heappush(there.lacks.setdefault(class_id, []), (stamp, key))
 
     def _stray(self, site: SiteId, key: Key, message: _Open | None) -> None:
         """Say what is wrong with a delivery that nobody waits for here."""
@@ -212,6 +243,7 @@ class Watch:
     def findings(self) -> dict[str, Finding | None]:
         """Return the verdict on everything promised; call it when the run is over."""
         names = ("creation", "duplicate", "completeness", "body", "stamps", *(["receipts"] if self.receipts else ()))
+        names = (*names, *(["prefix"] if self.prefix else ()))
         if self._not_safe:
             says = f"nobody says that {_name(next(iter(self._not_safe)))} is safe"
             self._break(Finding("receipts", says))

@@ -1,0 +1,175 @@
+"""Configurations as values: requests, who is taken out, which classes close."""
+
+import pytest
+
+from ordercast.epochs.change import (
+    AddSite, Change, Create, Delete, Join, Leave, Planned, RemoveSite, Set, SetLevel, first_setup, plan_change,
+    waiting, wanted,
+)  # fmt: skip
+from ordercast.epochs.setup import GroupSetup, Setup, council_of
+from ordercast.errors import LocalError
+from ordercast.names import ClassId, Delivery, Level, Policy
+
+AVAILABLE = Policy.AVAILABLE
+
+
+def setup(level: Level = Level.ACYCLIC, policy: Policy = Policy.ATOMIC, causal: bool = False, **groups: str) -> Setup:
+    sites = {site for members in groups.values() for site in members}
+    options = {"policy": policy, "delivery": Delivery.SAFE}
+    return first_setup(sites, {g: GroupSetup(tuple(m), **options) for g, m in groups.items()}, level, causal=causal)
+
+
+def ask(old: Setup, *changes: Change, suspected: str = "") -> Planned:
+    asked = [("a", number, change) for number, change in enumerate(changes, start=old.answered.get("a", 0) + 1)]
+    found = wanted(old, asked, frozenset(suspected))
+    assert found is not None
+    return plan_change(old, found)
+
+
+def members(new: Setup) -> dict[str, str]:
+    return {group: "".join(new.members(group)) for group in new.groups}
+
+
+def test_requests_change_groups_and_only_touched_classes_close() -> None:
+    old = setup(x="abc", y="de", z="fg")
+
+    planned = ask(old, Join("x", "d"), Leave("y", "e"), Create("w", ("f",)))
+
+    assert members(planned.setup) == {"w": "f", "x": "abcd", "y": "d", "z": "fg"}
+    assert planned.setup.number == 2
+    assert ClassId(1, 2) in planned.setup.classes, "z has nothing to do with it"
+    assert ClassId(1, 2) not in planned.closed
+
+
+def test_what_cannot_be_done_is_refused_and_the_rest_is_done() -> None:
+    old = setup(x="abc", y="de")
+    no = [Join("x", "q"), Join("q", "a"), Join("x", "a"), Leave("y", "a"), Delete("q"), Create("x", ("a",)),
+          Create("n", ()), RemoveSite("q"), Set("q"), Set("x", protocol="q")]  # fmt: skip
+
+    planned = ask(old, *no, Delete("y"))
+
+    assert [number for _, number, _ in planned.refused] == list(range(1, len(no) + 1))
+    assert list(planned.setup.groups) == ["x"]
+    assert planned.setup.answered == {"a": len(no) + 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "closed"),
+    [
+        (Join("x", "d"), 2),  # x and y share c and d then: two classes become one
+        (AddSite("q", "127.0.0.1:1"), 0),
+        (RemoveSite("a"), 1),
+        (Set("x", protocol="sequencer"), 1),
+        (Set("x", policy=Policy.AVAILABLE), 1),
+        (SetLevel(Level.TOTAL), 2),
+    ],
+    ids=str,
+)
+def test_which_classes_close(change: Change, closed: int) -> None:
+    assert len(ask(setup(x="abc", y="cd"), change).closed) == closed
+
+
+def test_a_site_that_leaves_the_bridge_splits_a_class() -> None:
+    old = setup(x="abc", y="bcd")
+    assert len(old.classes) == 1
+
+    assert len(ask(old, Leave("y", "b")).setup.classes) == 2
+
+
+def test_a_class_that_stays_open_closes_when_it_could_close_a_circle() -> None:
+    """Errata 80: E={s,t} stays, g={s,u} loses s and gets t; a message of E under way meanwhile closes a circle."""
+    old = setup(e="st", g="su")
+
+    first = ask(old, Leave("g", "s"))
+    second = ask(first.setup, Join("g", "t"))
+
+    assert first.closed == (ClassId(1, 1),), "nothing can go wrong yet"
+    assert second.closed == (ClassId(1, 0), ClassId(2, 1)), "the class of e is older than the first change"
+    third = ask(second.setup, Leave("g", "t"))
+    assert third.closed == (ClassId(3, 1),), "and is new now"
+
+
+def test_level_total_needs_no_such_thing() -> None:
+    first = ask(setup(Level.TOTAL, e="st", g="su"), Leave("g", "s"))
+
+    assert ask(first.setup, Join("g", "t")).closed == (ClassId(2, 1),)
+
+
+def test_suspected_members_are_taken_out_and_come_back() -> None:
+    old = setup(policy=AVAILABLE, x="abc", y="cd")
+
+    out = ask(old, suspected="a")
+    assert members(out.setup) == {"x": "bc", "y": "cd"}
+    assert out.setup.away == {"a": ("x",)}
+    assert out.closed == (ClassId(1, 0),)
+
+    back = wanted(out.setup, [], frozenset())
+    assert back is not None and members(plan_change(out.setup, back).setup) == {"x": "abc", "y": "cd"}
+
+
+def test_atomic_takes_nobody_out() -> None:
+    old = setup(x="abc", y="cd")
+
+    assert wanted(old, [], frozenset("a")) is None
+    assert waiting(old, frozenset("a")) == {ClassId(1, 0)}
+
+
+def test_the_strictest_policy_of_a_class_counts() -> None:
+    groups = {"x": GroupSetup(tuple("abc"), policy=AVAILABLE), "y": GroupSetup(tuple("bcd"), policy=Policy.ATOMIC)}
+
+    assert wanted(first_setup("abcd", groups), [], frozenset("a")) is None
+
+
+def test_the_last_who_has_a_group_s_state_is_not_taken_out() -> None:
+    """Nobody else knows what was delivered: its class waits, and others do not."""
+    old = setup(policy=AVAILABLE, x="ab", y="ac", z="de")
+
+    assert wanted(old, [], frozenset("ab")) is not None, "c is in y, and d and e in z"
+    assert waiting(old, frozenset("ab")) == {ClassId(1, 0)}
+    assert members(ask(old, suspected="abd").setup) == {"x": "ab", "y": "c", "z": "e"}
+
+
+def test_a_request_waits_while_its_class_does() -> None:
+    """And another one does not."""
+    old = setup(x="abc", y="de")
+
+    planned = ask(old, Leave("x", "b"), Leave("y", "d"), suspected="a")
+
+    assert members(planned.setup) == {"x": "abc", "y": "e"}
+
+
+def test_classes_count_those_who_are_away() -> None:
+    """Errata 82: a and c see x and y in one order, also what c is given when it is back."""
+    old = setup(Level.TOTAL, AVAILABLE, x="abc", y="acd")
+
+    out = ask(old, suspected="c").setup
+
+    assert len(out.classes) == 1, "without c they would share a only"
+
+
+def test_who_is_partly_away_is_given_states() -> None:
+    groups = {"x": GroupSetup(tuple("ab"), policy=AVAILABLE), "y": GroupSetup(tuple("bc"), policy=Policy.ATOMIC)}
+
+    out = ask(first_setup("abc", groups), suspected="b").setup
+
+    assert (out.away, out.partly) == ({"b": ("x",)}, ("b",))
+
+
+def test_causal_order_with_rollback_is_refused() -> None:
+    """Errata 22 iv: what is rolled back may have caused messages that stay."""
+    with pytest.raises(LocalError, match="causal order with policy available takes delivery safe"):
+        first_setup("ab", {"x": GroupSetup(("a", "b"), policy=AVAILABLE, delivery=Delivery.AGREED)}, causal=True)
+
+
+def test_the_council_is_five_sites_those_who_are_there_first() -> None:
+    sites = dict.fromkeys("abcdefg", "")
+
+    assert council_of(sites, {}) == tuple("abcde")
+    assert council_of(sites, {"b": ("x",)}) == tuple("acdef")
+    assert council_of(dict.fromkeys("abc", ""), {"a": ("x",)}) == tuple("abc")
+
+
+def test_the_last_who_is_there_does_not_leave() -> None:
+    out = ask(setup(policy=AVAILABLE, x="ab"), suspected="a").setup
+
+    assert "last who is there" in ask(out, Leave("x", "b"), AddSite("b", "new"), suspected="a").refused[0][2]

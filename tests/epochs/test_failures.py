@@ -1,0 +1,246 @@
+"""Failures by name: the papers' example, a manager that dies at every step, lost disks, cuts, slow sites."""
+
+import dataclasses
+from collections.abc import Iterable
+
+import pytest
+
+from ordercast.core.effects import Effect
+from ordercast.epochs.change import AddSite, Change, Create, Delete, Join, Leave, RemoveSite, first_setup
+from ordercast.epochs.events import RolledBack, ViewChanged
+from ordercast.epochs.setup import GroupSetup, Setup
+from ordercast.names import Delivery, Policy
+from ordercast.sim.changing import Case, Fault, Host, World, findings, judge
+from ordercast.sim.network import Network
+
+ALL = frozenset({"fifo", "total", "acyclic"})
+QUIET = Network(latency=1.0)
+
+
+def setup(
+    protocol: str = "propagation", policy: Policy = Policy.AVAILABLE, delivery: Delivery = Delivery.AGREED, **groups: str
+) -> Setup:
+    sites = {site for members in groups.values() for site in members}
+    return first_setup(
+        sites, {g: GroupSetup(tuple(m), protocol, policy=policy, delivery=delivery) for g, m in groups.items()}
+    )
+
+
+def kept(case: Case) -> World:
+    found, world = judge(case)
+    assert found == [], found[:5]
+    return world
+
+
+def log(world: World, site: str) -> list[str]:
+    return [message for message, _, _ in world.judge.at(site).log]
+
+
+class Seen(World):
+    """A world that keeps what sites tell their applications."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self.seen: list[tuple[str, object]] = []
+
+    def _tell(self, host: Host, effect: Effect, told: tuple[object, ...]) -> None:
+        self.seen.append((host.site, effect))
+        super()._tell(host, effect, told)
+
+
+def test_gs88_figures_6_to_9_what_the_failed_site_had_alone_is_rolled_back_and_redelivered() -> None:
+    """Site c orders alpha and beta, hears beta2, alpha3 and beta3, and cannot tell anybody before it is taken out.
+
+    The paper's a and b are called x and y here: ties go by name, and c is to be the root.
+    """
+    groups = setup(alpha="xycde", beta="cde", gamma="xy")
+    before = ((0.0, "x", ("alpha",)), (1.0, "d", ("beta",)), (3.0, "x", ("alpha",)), (4.0, "y", ("gamma",)))
+    alone = ((20.0, "d", ("beta",)), (20.1, "x", ("alpha",)), (20.2, "d", ("beta",)))
+    silent = tuple(Fault("one-way", 20.5, "c", other, lasts=40.0) for other in "xyde")
+    world = Seen(Case(groups, ALL, QUIET, 1, (*before, *alone), faults=silent, suspect_after=4.0))
+    world.run(23.0)
+
+    entry = groups.classes[groups.class_of["beta"]].plan
+    assert entry is not None and entry.groups["beta"].entry == entry.groups["alpha"].entry == "c"
+    assert log(world, "c")[-3:] == ["d:2", "x:3", "d:3"], "c has them, in its own order"
+    assert "d:2" not in log(world, "d")
+    world.run(58.0)
+    assert "d:3" in log(world, "d"), "the others have found new places"
+    assert log(world, "d") == log(world, "e")
+    world.calm()
+    world.run(200.0)
+
+    assert findings(world) == []
+    assert ("c", RolledBack(3)) in world.seen
+    assert log(world, "c") == log(world, "d")
+
+
+@pytest.mark.parametrize("delivery", list(Delivery))
+@pytest.mark.parametrize("protocol", ["propagation", "sequencer", "arrow", "two-phase"])
+def test_survivors_go_on_and_the_failed_site_comes_back(protocol: str, delivery: Delivery) -> None:
+    groups = setup(protocol, delivery=delivery, x="abc", y="bcd")
+    sends = tuple((float(t), "abcd"[t % 4], (("x",), ("y",))[t % 2]) for t in range(0, 80, 2))
+    world = kept(Case(groups, ALL, QUIET, 3, sends, faults=(Fault("crash", 20.0, "b", lasts=40.0),)))
+
+    assert log(world, "b")[-1] == log(world, "c")[-1]
+    if delivery is Delivery.SAFE:
+        assert world.judge.rolled_back == 0
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+def test_a_lost_disk_comes_back_as_a_joiner(policy: Policy) -> None:
+    """It is given the state of its groups, and neither votes nor leads before it is taken in."""
+    groups = setup(policy=policy, delivery=Delivery.SAFE, x="abc", y="ab")
+    sends = tuple((float(t), "bc"[t % 2], ("x",)) for t in range(0, 60, 3))
+    world = kept(Case(groups, ALL, QUIET, 5, sends, faults=(Fault("lose", 20.0, "a", lasts=5.0),)))
+
+    assert world.hosts["a"].participant.admitted
+    assert world.hosts["a"].participant.since > 0
+    assert world.judge.at("a").inherited["x"] != []
+
+
+def test_with_atomic_exactly_the_groups_that_need_the_site_wait() -> None:
+    groups = setup(policy=Policy.ATOMIC, x="abc", y="de")
+    sends = tuple((30.0 + t, "cd"[t % 2], (("x",), ("y",))[t % 2]) for t in range(10))
+    world = World(Case(groups, ALL, QUIET, 7, sends, faults=(Fault("crash", 10.0, "a", lasts=200.0),)))
+    world.run(100.0)
+
+    assert len(log(world, "e")) == 5, "y goes on"
+    assert world.hosts["b"].participant.setup.number == 1
+    held = world.hosts["c"].participant.held()
+    assert [str(one) for one in held if "needs a, suspected" in one.reason], "what waits says for whom"
+
+
+def test_a_minority_changes_nothing() -> None:
+    """a and b are cut off from c, d and e: the majority takes them out, they take out nobody."""
+    groups = setup(delivery=Delivery.SAFE, x="abcde")
+    cuts = tuple(Fault("cut", 10.0, one, other, lasts=60.0) for one in "ab" for other in "cde")
+    world = World(Case(groups, ALL, QUIET, 9, ((40.0, "c", ("x",)), (41.0, "a", ("x",))), faults=cuts))
+    world.run(60.0)
+
+    assert {site: host.participant.setup.number for site, host in world.hosts.items()} == {
+        "a": 1, "b": 1, "c": 2, "d": 2, "e": 2,
+    }  # fmt: skip
+    assert log(world, "c") == ["c:1"] and log(world, "a") == []
+    assert world.hosts["a"].participant.held(), "what stands still says why"
+    world.calm()
+    world.run(300.0)
+    assert findings(world) == []
+    assert log(world, "a") == log(world, "c")
+
+
+def test_a_slow_entry_that_was_taken_out_delivers_nothing_more() -> None:
+    """Errata 20: it goes on in its old class, nobody acknowledges, and with `safe` its application sees nothing."""
+    groups = setup("propagation", delivery=Delivery.SAFE, x="abc")
+    faults = (Fault("suspect", 5.0, "a", lasts=60.0),)
+    world = Seen(Case(groups, ALL, QUIET, 11, tuple((6.0 + t, "a", ("x",)) for t in range(5)), faults=faults))
+    world.run(60.0)
+    world.calm()
+    world.run(300.0)
+
+    assert findings(world) == []
+    assert not any(isinstance(effect, RolledBack) for _, effect in world.seen)
+
+
+CHANGES: list[tuple[str, Change]] = [
+    ("join", Join("x", "d")),
+    ("leave", Leave("y", "c")),
+    ("merge", Join("x", "d")),
+    ("split", Leave("y", "b")),
+    ("remove", RemoveSite("d")),
+    ("create", Create("z", ("a", "d"))),
+    ("delete", Delete("y")),
+    ("add", AddSite("b", "elsewhere")),
+]
+
+
+class CrashAt(World):
+    """A world in which a site crashes after so many of its effects since the change was asked for."""
+
+    def __init__(self, case: Case, site: str, effects: int) -> None:
+        super().__init__(case)
+        self.victim, self.left, self.crashed = site, effects, False
+
+    def _apply(self, host: Host, effects: Iterable[Effect]) -> None:
+        effects = list(effects)
+        if host.site != self.victim or self.crashed or self.now < 10.0:
+            super()._apply(host, effects)
+            return
+        super()._apply(host, effects[: self.left])
+        self.left -= len(effects)
+        if self.left < 0 and host.up:
+            self.crashed = True
+            self.stop(host)
+            self.at(self.now + 25.0, self._back, host.site)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["a", "b"])
+@pytest.mark.parametrize("protocol", ["propagation", "sequencer", "arrow", "two-phase"])
+def test_a_manager_or_a_participant_that_dies_at_any_step(protocol: str, victim: str) -> None:
+    """Errata 21: a is the manager. It dies after each single effect of its part in each change."""
+    for index, (_, change) in enumerate(CHANGES):
+        groups = setup(protocol, delivery=list(Delivery)[index % 2], x="abc", y="bcd")
+        sends = tuple((float(t), "abcd"[t % 4], (("x",), ("y",))[t % 2]) for t in range(0, 40, 3))
+        case = Case(groups, ALL, QUIET, 13, sends, changes=((10.0, "c", change),))
+        for effects in range(index % 3, 90, 3):
+            world = CrashAt(case, victim, effects)
+            world.run(60.0)
+            world.calm()
+            world.run(300.0)
+
+            assert findings(world) == [], (change, effects, findings(world)[:3])
+
+
+@pytest.mark.parametrize(("name", "change"), CHANGES, ids=[name for name, _ in CHANGES])
+def test_every_change_under_traffic(name: str, change: Change) -> None:
+    """All members see the view change at one place, between the same messages of the group."""
+    groups = setup(policy=Policy.ATOMIC, x="abc", y="bcd")
+    sends = tuple((float(t), "abcd"[t % 4], (("x",), ("y",))[t % 2]) for t in range(40))
+    world = Seen(Case(groups, ALL, QUIET, 17, sends, changes=((10.0, "c", change),)))
+    world.run(300.0)
+
+    assert findings(world) == []
+    assert [answer.reason for answer in world.hosts["c"].answers] == [""]
+    places: dict[str, set[tuple[str, ...]]] = {}
+    seen: dict[str, list[str]] = {}
+    for site, effect in world.seen:
+        if isinstance(effect, ViewChanged) and site in effect.members and site not in effect.joined:
+            before = [name for name in seen.get(site, []) if effect.group in world.judge.sends[name].groups]
+            places.setdefault(effect.group, set()).add(tuple(before))
+        elif hasattr(effect, "envelope"):
+            seen.setdefault(site, []).append(effect.envelope.msg_id)
+    assert all(len(place) == 1 for place in places.values()), places
+
+
+def test_what_was_sent_to_a_deleted_group_is_refused_not_dropped_in_silence() -> None:
+    """Errata 16."""
+    groups = setup(policy=Policy.ATOMIC, x="abc", y="bcd")
+    sends = tuple((9.0 + 0.3 * t, "a", ("y",)) for t in range(20))
+    world = kept(Case(groups, ALL, QUIET, 19, sends, changes=((10.0, "c", Delete("y")),)))
+
+    assert world.judge.dropped, "some were under way"
+    delivered = set(log(world, "b")) | {m for known in world.judge.at("b").inherited.values() for m in known}
+    assert set(world.judge.sends) == world.judge.dropped | delivered
+
+
+def test_an_added_site_learns_everything_and_joins() -> None:
+    groups = setup(policy=Policy.ATOMIC, x="abc")
+    sends = tuple((float(t), "abc"[t % 3], ("x",)) for t in range(30))
+    case = Case(groups, ALL, QUIET, 21, sends, changes=((5.0, "a", AddSite("n", "there")), (12.0, "b", Join("x", "n"))))
+    world = World(case)
+    world.at(6.0, world.add_site, "n")
+    world.run(300.0)
+
+    assert findings(world) == []
+    assert world.judge.at("n").groups["x"] == world.judge.at("a").groups["x"]
+
+
+def test_a_replay_tells_the_application_the_same() -> None:
+    """A site is restarted after a change, from its log alone; the world compares word by word."""
+    groups = setup("arrow", delivery=Delivery.SAFE, x="abc", y="bcd")
+    sends = tuple((float(t), "abcd"[t % 4], (("x",), ("y",), ("x", "y"))[t % 3]) for t in range(40))
+    faults = tuple(Fault("crash", 15.0 + 7 * index, site, lasts=1.0) for index, site in enumerate("abcd"))
+    case = Case(groups, ALL, QUIET, 23, sends, ((12.0, "a", Join("x", "d")), (20.0, "b", Leave("y", "c"))), faults)
+
+    kept(dataclasses.replace(case, suspect_after=100.0))
