@@ -348,6 +348,7 @@ class Manager:
         if decision is None or not self.leads:
             return
         left = {s for s in decision.installers if s in self.suspected and not site.setup.is_member(s)}
+        left |= {s for s in decision.installers if site.setup.lives.get(s, (0, 0))[1] > number}  # it lost what it had
         if set(decision.installers) - left <= set(who):
             del state.installed[number]
             for other in sorted(site.setup.sites):

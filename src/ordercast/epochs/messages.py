@@ -223,6 +223,12 @@ class AskInstalled(Control, frozen=True, gc=False, tag=93):
     number: int
 
 
+class AskDone(Control, frozen=True, gc=False, tag=94):
+    """To the manager: has everybody installed everything of this configuration? I have not."""
+
+    number: int
+
+
 class Done(Control, frozen=True, gc=False, tag=84):
     """From the manager: everybody has installed everything of this configuration."""
 

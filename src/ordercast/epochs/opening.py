@@ -98,12 +98,8 @@ class Opening:
         site.manager.look()
 
     def _removed(self) -> None:
-        """An operator has removed this site: it takes part in nothing more, and what it has not sent is not sent."""
+        """An operator has removed this site: what it has not sent is not sent; it still gives away what it has."""
         site = self.site
-        site.installing.todo.clear()
-        site.installing.states.clear()
-        site.installing.closing.clear()
-        site.undone.clear()
         for number in list(site.sending.own):
             site.sending.settle(number)
             site.out.append(e.Dropped(number, f"{site.me} was removed"))
@@ -249,12 +245,17 @@ class Opening:
             self._tell_views()
         site.send_waiting()
 
+    def has_installed(self, number: int) -> bool:
+        """Whether everything that was closed for a configuration is delivered here, in this life of the site."""
+        site = self.site
+        return site.admitted and number >= site.since and (number not in self.numbers or site.installing.delivered)
+
     def _tell_installed(self) -> None:
         """Tell the manager that everything that was closed is delivered here; it answers when that is so everywhere."""
         site = self.site
         leader = site.leader
         for number in sorted(site.undone) if leader is not None else ():
-            site.say(leader, m.Installed(number))
+            site.say(leader, m.Installed(number) if self.has_installed(number) else m.AskDone(number))
 
     def _fetch(self) -> None:
         """Ask those who have it for what is missing; of each message the first who is not suspected."""

@@ -165,8 +165,11 @@ class Participant:
             case m.AskInstalled(which):
                 if which > number:
                     self.say(sender, m.At(number))
-                elif which not in self.opening.numbers or self.installing.delivered:
+                elif self.opening.has_installed(which):
                     self.say(sender, m.Installed(which))
+            case m.AskDone(which):
+                if which <= number and which not in self.undone:
+                    self.say(sender, m.Done(which))
             case m.Done(which):
                 self.opening.done(which)
             case m.Fetch() | m.Body() | m.AskState() | m.State():

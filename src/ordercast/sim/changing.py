@@ -451,7 +451,8 @@ def judge(case: Case, trace: Callable[[str], None] | None = None) -> tuple[list[
     end = world.now + case.settle
     while world.now < end:
         world.run(world.now + 10 * case.tick)
-        if all(host.participant.idle for host in world.hosts.values() if host.participant.setup.number):
+        newest = max((host.participant.setup for host in world.hosts.values()), key=lambda setup: setup.number)
+        if all(host.participant.idle for site, host in world.hosts.items() if site in newest.sites):
             break
     return findings(world), world
 
