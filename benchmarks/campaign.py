@@ -2,6 +2,7 @@
 
 Run: python -m benchmarks.campaign [--seeds 2000] [--kind propagation] [--causal] [--mix faults] [--first 0] [--rotate]
 
+With `--changes` groups change and sites fail (docs/protocols/epochs.md), all protocols, policies and deliveries in turn.
 With `--nodes` whole sites run, with disks, clients and connections: each seed under a protocol and a mix in turn, or
 under those asked for.
 """
@@ -12,10 +13,10 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 
 from benchmarks.results import record, table
-from tests.support import node_campaign
+from tests.support import epoch_campaign, node_campaign
 from tests.support.campaign import KINDS, MIXES, Kind, scenario
 
-from ordercast.sim import faults
+from ordercast.sim import changing, faults
 from ordercast.sim.scenario import run
 
 
@@ -78,6 +79,41 @@ def run_nodes(kind: Kind | None, mix: str | None, first: int, seeds: int) -> int
     return 1 if failures else 0
 
 
+def batch_of_changes(first: int, count: int) -> list[tuple[str, int, int, str]]:
+    """Run some seeds of the campaign of changes; return what ran, events, messages, and what failed, of each."""
+    rows = []
+    for seed in range(first, first + count):
+        kind = epoch_campaign.ALL[seed % len(epoch_campaign.ALL)]
+        found, world = changing.judge(epoch_campaign.case(seed))
+        again = f"python -m benchmarks.campaign --changes --first {seed} --seeds 1  # {found[0]}" if found else ""
+        name = f"{kind.protocol}, {kind.policy}, {kind.delivery}{', causal' if kind.causal else ''}"
+        rows.append((name, world.events, len(world.judge.sends), again))
+    return rows
+
+
+def run_changes(first: int, seeds: int) -> int:
+    """Run the campaign of changes."""
+    begun, step = time.perf_counter(), 50
+    with ProcessPoolExecutor(2) as pool:
+        starts = range(first, first + seeds, step)
+        jobs = [pool.submit(batch_of_changes, start, min(step, first + seeds - start)) for start in starts]
+        runs = [row for job in jobs for row in job.result()]
+    rows: list[list[object]] = []
+    for name in sorted({row[0].partition(",")[0] for row in runs}):
+        own = [row for row in runs if row[0].partition(",")[0] == name]
+        events, sent = sum(row[1] for row in own), sum(row[2] for row in own)
+        rows.append([name, len(own), f"{events:,}", f"{sent:,}", sum(bool(row[3]) for row in own)])
+        print(rows[-1])
+    failures = [row[3] for row in runs if row[3]]
+    print(*failures[:20], sep="\n")
+    if seeds >= 1000:
+        head = ["protocol", "worlds", "events", "messages sent", "broken"]
+        told = f"All policies, deliveries and causal options in turn; {time.perf_counter() - begun:.0f} s."
+        command = f"python -m benchmarks.campaign --changes --seeds {seeds}"
+        record("Campaign: groups that change, sites that fail", command, [*table(head, rows), "", told])
+    return 1 if failures else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=2000)
@@ -86,8 +122,11 @@ def main() -> int:
     parser.add_argument("--causal", action="store_true")
     parser.add_argument("--mix", choices=sorted({*MIXES, *node_campaign.ALL_MIXES}))
     parser.add_argument("--nodes", action="store_true", help="worlds of nodes, not of machines")
+    parser.add_argument("--changes", action="store_true", help="groups that change and sites that fail")
     parser.add_argument("--rotate", action="store_true", help="each seed under one mix in turn, not under all")
     asked = parser.parse_args()
+    if asked.changes:
+        return run_changes(asked.first, asked.seeds)
     if asked.nodes:
         kind = None if asked.kind is None else (asked.kind, asked.causal)
         return run_nodes(kind, asked.mix, asked.first, asked.seeds)

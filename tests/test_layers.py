@@ -16,8 +16,9 @@ MAY_IMPORT = {
     "verify": {"names", "errors", "planning", "verify"},
     "core": {"names", "errors", "planning", "core"},
     "protocols": PROTOCOLS,
+    "epochs": PROTOCOLS | {"epochs"},
     "node": PROTOCOLS | {"wire", "history", "client", "node"},
-    "sim": PROTOCOLS | {"verify", "wire", "history", "client", "node", "sim"},
+    "sim": PROTOCOLS | {"verify", "wire", "history", "client", "node", "epochs", "sim"},
     "wire": {"names", "errors", "core", "protocols", "wire"},
     "history": {"names", "errors", "core", "wire", "history"},
     "client": {"names", "errors", "wire", "client"},
@@ -34,7 +35,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
 }
 IMPURE = {"asyncio", "socket", "random", "threading", "subprocess", "datetime", "tempfile", "os"}
-PURE = {"names", "errors", "planning", "verify", "core", "protocols", "wire", "node", "sim"}
+PURE = {"names", "errors", "planning", "verify", "core", "protocols", "epochs", "wire", "node", "sim"}
 
 
 def imported(path: Path) -> set[str]:

@@ -3,8 +3,20 @@
 import pytest
 
 from ordercast.epochs.change import (
-    AddSite, Change, Create, Delete, Join, Leave, Planned, RemoveSite, Set, SetLevel, first_setup, plan_change,
-    waiting, wanted,
+    AddSite,
+    Change,
+    Create,
+    Delete,
+    Join,
+    Leave,
+    Planned,
+    RemoveSite,
+    Set,
+    SetLevel,
+    first_setup,
+    plan_change,
+    waiting,
+    wanted,
 )  # fmt: skip
 from ordercast.epochs.setup import GroupSetup, Setup, council_of
 from ordercast.errors import LocalError

@@ -18,7 +18,10 @@ QUIET = Network(latency=1.0)
 
 
 def setup(
-    protocol: str = "propagation", policy: Policy = Policy.AVAILABLE, delivery: Delivery = Delivery.AGREED, **groups: str
+    protocol: str = "propagation",
+    policy: Policy = Policy.AVAILABLE,
+    delivery: Delivery = Delivery.AGREED,
+    **groups: str,
 ) -> Setup:
     sites = {site for members in groups.values() for site in members}
     return first_setup(
@@ -112,7 +115,7 @@ def test_with_atomic_exactly_the_groups_that_need_the_site_wait() -> None:
 
 
 def test_a_minority_changes_nothing() -> None:
-    """a and b are cut off from c, d and e: the majority takes them out, they take out nobody."""
+    """A and b are cut off from c, d and e: the majority takes them out, they take out nobody."""
     groups = setup(delivery=Delivery.SAFE, x="abcde")
     cuts = tuple(Fault("cut", 10.0, one, other, lasts=60.0) for one in "ab" for other in "cde")
     world = World(Case(groups, ALL, QUIET, 9, ((40.0, "c", ("x",)), (41.0, "a", ("x",))), faults=cuts))

@@ -229,7 +229,9 @@ class Chaos:
                 self.stuck.append(f"a sender at {site} has waited for {STUCK_S:g} s")
             except OrdercastError as error:
                 self.counts["lost connection"] += 1
-                if isinstance(error, LocalError) and "the site was stopped" not in str(error):
+                if isinstance(error, LocalError) and not str(error).endswith(
+                    ("the site was stopped", "the site is draining")
+                ):
                     self.stuck.append(f"{site} refuses a message: {error}")
                 await asyncio.sleep(0.05)
 

@@ -62,7 +62,10 @@ def setup_of(kind: Kind, chance: random.Random) -> Setup:
     groups = {
         f"g{index}": GroupSetup(
             tuple(sorted(chance.sample(sites, chance.choice([1, 2, 3, 3])))),
-            kind.protocol, planner, kind.policy, kind.delivery,
+            kind.protocol,
+            planner,
+            kind.policy,
+            kind.delivery,
         )  # fmt: skip
         for index in range(chance.choice([2, 3, 4]))
     }
@@ -113,7 +116,10 @@ def case(seed: int, kind: Kind | None = None) -> Case:
         site = chance.choice(sites)
         sends.append((chance.uniform(0, SPAN), site, chance.choice(destinations(setup, site))))
     sends += [(chance.uniform(0, SPAN), chance.choice(sites), ("h0",)) for _ in range(3)]
-    changes = [(chance.uniform(1, SPAN), chance.choice(sites), change(setup, chance)) for _ in range(chance.choice([0, 1, 3, 6]))]
+    changes = [
+        (chance.uniform(1, SPAN), chance.choice(sites), change(setup, chance))
+        for _ in range(chance.choice([0, 1, 3, 6]))
+    ]
     if chance.random() < 0.15:
         changes.append((chance.uniform(20, SPAN), chance.choice(sites), RemoveSite(chance.choice(sites))))
     removes = any(isinstance(asked, RemoveSite) for _, _, asked in changes)
@@ -125,6 +131,19 @@ def case(seed: int, kind: Kind | None = None) -> Case:
         if fault == "lose" and (removes or any(one.kind == "lose" for one in some)):
             fault = "crash"
         lasts = chance.choice([2.0, 10.0, 30.0])
-        some.append(Fault(fault, chance.uniform(1, SPAN), site, other if fault != "suspect" or chance.random() < 0.5 else "", lasts))
-    promises = {"fifo", "total", *(["acyclic"] if setup.level is Level.ACYCLIC else []), *(["causal"] if kind.causal else [])}
+        some.append(
+            Fault(
+                fault,
+                chance.uniform(1, SPAN),
+                site,
+                other if fault != "suspect" or chance.random() < 0.5 else "",
+                lasts,
+            )
+        )
+    promises = {
+        "fifo",
+        "total",
+        *(["acyclic"] if setup.level is Level.ACYCLIC else []),
+        *(["causal"] if kind.causal else []),
+    }
     return Case(setup, frozenset(promises), network, seed, tuple(sends), tuple(changes), tuple(some))

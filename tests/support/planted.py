@@ -49,7 +49,6 @@ EPOCHS = [
         "manager",
         "stability",
         "opening",
-        "handover",
         "snapshot",
         "participant",
     )

@@ -22,7 +22,7 @@ def watch(*deliveries: tuple[str, str, int, bytes]) -> Watch:
 
 
 def test_a_site_that_lacks_an_earlier_message_is_told() -> None:
-    """p has both; q begins with the second."""
+    """P has both; q begins with the second."""
     judge = watch(("p", "x", 1, b"1"), ("p", "y", 1, b"2"), ("q", "y", 1, b"2"))
 
     found = judge.findings()["prefix"]
@@ -32,7 +32,7 @@ def test_a_site_that_lacks_an_earlier_message_is_told() -> None:
 
 
 def test_a_message_that_appears_before_what_others_have_is_told() -> None:
-    """q has the second already when p delivers the first: the first is new, and too late for q."""
+    """Q has the second already when p delivers the first: the first is new, and too late for q."""
     judge = watch(("q", "y", 1, b"2"), ("p", "x", 1, b"1"))
 
     assert judge.findings()["prefix"] is not None

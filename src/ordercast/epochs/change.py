@@ -373,15 +373,11 @@ def _together(draft: Setup) -> list[list[GroupId]]:
     return classes(table, ClassRule.for_level(draft.level))
 
 
-def _only(
-    present: dict[GroupId, tuple[SiteId, ...]], groups: Iterable[GroupId]
-) -> dict[GroupId, tuple[SiteId, ...]]:
+def _only(present: dict[GroupId, tuple[SiteId, ...]], groups: Iterable[GroupId]) -> dict[GroupId, tuple[SiteId, ...]]:
     return {group: present[group] for group in groups if group in present}
 
 
-def _connected(
-    present: dict[GroupId, tuple[SiteId, ...]], unions: Iterable[Destination]
-) -> list[tuple[GroupId, ...]]:
+def _connected(present: dict[GroupId, tuple[SiteId, ...]], unions: Iterable[Destination]) -> list[tuple[GroupId, ...]]:
     """Return the groups that hang together through those who are there: only they need one order."""
     if not present:
         return []

@@ -52,7 +52,6 @@ class ManagerState(msgspec.Struct, array_like=True):
     planned: Planned | None = None
     counted_out: tuple[SiteId, ...] = ()
     """Whom this ballot does not count on."""
-    trees: tuple[ClassId, ...] = ()
     before: tuple[ClassId, ...] = ()
     asked: dict[SiteId, tuple[tuple[ClassId, ...], tuple[ClassId, ...]]] = {}
     """Who must report, on which classes, and on which of those before them."""
@@ -162,7 +161,7 @@ class Manager:
         state = self.state
         state.phase, state.ballot, state.planned, state.decision = Phase.RESTING, m.NO_BALLOT, None, None
         state.promises, state.asked, state.reports, state.votes = {}, {}, {}, []
-        state.trees, state.before, state.counted_out = (), (), ()
+        state.before, state.counted_out = (), ()
 
     def outvoted(self, told: m.Outvoted) -> None:
         """A higher ballot is under way: leave it some time."""
@@ -223,7 +222,7 @@ class Manager:
         site.out.append(Plan(site.setup, asked))
 
     def plan(self, planned: Planned) -> None:
-        """The classes are made: ask for reports on those that close, but for those that close along their tree."""
+        """The classes are made: ask for reports on those that close, and on earlier ones that may not be installed."""
         site, state = self.site, self.state
         if state.phase is not Phase.PLANNING or planned.setup.number != site.setup.number + 1:
             return
@@ -236,12 +235,10 @@ class Manager:
             self._rest()  # a class that must close too needs a site that is not there
             state.wait = WAIT_AT_MOST
             return
-        state.trees = tuple(c for c in planned.closed if site.closes_along_tree(c, planned, out))
-        by_report = [class_id for class_id in planned.closed if class_id not in state.trees]
-        state.before = site.before(by_report)
+        state.before = site.before(planned.closed)
         empty = {who for who, (_, number) in planned.setup.lives.items() if number == planned.setup.number}
         for other in sorted(set(site.setup.sites) - empty):
-            classes = tuple(c for c in by_report if other in site.setup.classes[c].sites)
+            classes = tuple(c for c in planned.closed if other in site.setup.classes[c].sites)
             before = tuple(c for c in state.before if other in site.earlier[c].sites)
             if (classes or before) and (other not in out or self._must_stay(other, classes, planned)):
                 state.asked[other] = (classes, before)
@@ -269,7 +266,7 @@ class Manager:
         assert planned is not None
         finished = {class_id for report in state.reports.values() for class_id in report.finished}
         finished |= {class_id for class_id in state.before if class_id not in site.earlier}
-        closing = [c for c in (*planned.closed, *state.before) if c not in state.trees and c not in finished]
+        closing = [c for c in (*planned.closed, *state.before) if c not in finished]
         reports = {other: report.classes for other, report in state.reports.items()}
         cuts = cuts_of(reports, closing)
         pending = {other: report.joining for other, report in state.reports.items()}
@@ -278,13 +275,11 @@ class Manager:
             state.pending = pending
             self._begin()
             return
-        there = frozenset(state.reports) | {s for c in state.trees for s in site.setup.classes[c].sites}
-        joins = joining(site.setup, planned.setup, planned.closed, pending, there)
+        joins = joining(site.setup, planned.setup, planned.closed, pending, frozenset(state.reports))
         installers = {other for other, report in state.reports.items() if any(c in cuts for c in report.classes)}
-        installers |= {s for c in state.trees for s in site.setup.classes[c].sites}
         decision = m.Decision(
-            planned.setup, state.ballot, cuts, state.trees, joins, tuple(sorted(installers)), planned.refused,
-            {class_id: site.closed_class(class_id) for class_id in sorted({*cuts, *state.trees})},
+            planned.setup, state.ballot, cuts, joins, tuple(sorted(installers)), planned.refused,
+            {class_id: site.closed_class(class_id) for class_id in sorted(cuts)},
         )  # fmt: skip
         self._vote(decision)
 

@@ -83,8 +83,6 @@ class Decision(msgspec.Struct, frozen=True, array_like=True, dict=True):
     ballot: Ballot
     cuts: dict[ClassId, Cut]
     """Of the classes that close by report, and of earlier ones that were not installed everywhere."""
-    trees: tuple[ClassId, ...] = ()
-    """The classes that close along their tree."""
     joining: tuple[Joining, ...] = ()
     installers: tuple[SiteId, ...] = ()
     """Who has something to install; when all have, everything in the cuts is stable."""
@@ -252,24 +250,6 @@ class State(Control, frozen=True, gc=False, tag=86):
     snapshot: bytes | None
     """None when `missed` is all that is missing."""
     missed: tuple[tuple[Place, Envelope], ...] = ()
-
-
-# Closing along the tree (GS88 §5.1).
-
-
-class AskFrontier(Control, frozen=True, gc=False, tag=87):
-    """A source asks the old entry of a destination up to which number its messages were ordered."""
-
-    class_id: ClassId
-    groups: Destination
-
-
-class Redirect(Control, frozen=True, gc=False, tag=88):
-    """The old entry answers: this was your last message that was ordered here; send the rest to the new entry."""
-
-    class_id: ClassId
-    groups: Destination
-    number: int
 
 
 # Stability (errata 58).

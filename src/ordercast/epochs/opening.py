@@ -67,9 +67,7 @@ class Opening:
         site.closed &= set(new.classes)
         for class_id in sorted(open_here):
             site.earlier[class_id] = decision.closed[class_id]
-            if class_id not in decision.trees:
-                site.machines.pop(class_id, None)
-                site.handover.stop(class_id)
+            site.machines.pop(class_id, None)
         if decision.closed:
             self._supersede(decision)
             site.undone.add(new.number)
@@ -79,7 +77,6 @@ class Opening:
         for group in [g for g in site.installing.states if g not in new.groups or site.me not in new.members(g)]:
             del site.installing.states[group]
             site.installing.arrived.pop(group, None)
-        site.handover.begin(decision)
         for group, joining in joins.items():
             self._joins(group, joining, new.number)
         for group in new.groups:
@@ -127,7 +124,7 @@ class Opening:
         """Earlier configurations of which nothing is left but what this one installs need not be waited for."""
         site = self.site
         for number in list(site.undone):
-            left = {*site.decisions[number].cuts, *site.decisions[number].trees} & site.earlier.keys()
+            left = site.decisions[number].cuts.keys() & site.earlier.keys()
             if left <= decision.cuts.keys():
                 site.undone.discard(number)
 
@@ -365,7 +362,7 @@ class Opening:
         site.durable()
         site.undone.discard(number)
         decision = site.decisions[number]
-        for class_id in sorted({*decision.cuts, *decision.trees}):
+        for class_id in sorted(decision.cuts):
             newer = any(class_id in site.decisions[n].cuts for n in site.undone if n > number)
             if not newer:
                 self._finish(class_id)
@@ -387,7 +384,6 @@ class Opening:
             del site.tracks[class_id]
         for number in site.sending.in_class(class_id):
             site.safe(number)
-        site.handover.finish(class_id)
         site.earlier.pop(class_id, None)
 
     # States for those who come in.

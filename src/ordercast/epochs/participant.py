@@ -20,9 +20,8 @@ from ordercast.core.machine import Machine
 from ordercast.core.source import Source
 from ordercast.epochs import events as e
 from ordercast.epochs import messages as m
-from ordercast.epochs.change import Asked, Change, Planned
+from ordercast.epochs.change import Asked, Change
 from ordercast.epochs.council import Council
-from ordercast.epochs.handover import Handover
 from ordercast.epochs.manager import Manager
 from ordercast.epochs.opening import Opening
 from ordercast.epochs.recovery import Installing
@@ -68,7 +67,7 @@ class Participant:
         self.requests = 0
         self.early: deque[tuple[SiteId, Any, ClassId]] = deque()
         self.manager, self.stability = Manager(self), Stability(self)
-        self.opening, self.handover = Opening(self), Handover(self)
+        self.opening = Opening(self)
         self._durable, self._feeding, self._send_later = False, 0, False
         self._here: deque[Received] = deque()  # messages to oneself
         self._told: set[SiteId] = set()  # since the last tick: who was told which configuration this is
@@ -174,8 +173,6 @@ class Participant:
                 self.opening.done(which)
             case m.Fetch() | m.Body() | m.AskState() | m.State():
                 self.opening.take(sender, message)
-            case m.AskFrontier() | m.Redirect():
-                self.handover.take(sender, message)
 
     def _vote(self, sender: SiteId, message: m.Prepare | m.Accept, number: int) -> None:
         if number != self.setup.number + 1:
@@ -233,7 +230,7 @@ class Participant:
     def _of_class(self, sender: SiteId, message: Any, class_id: ClassId) -> None:
         if isinstance(message, STABILITY):
             self.stability.take(sender, class_id, message)
-        elif class_id in self.handover.draining or self.runs(class_id):
+        elif self.runs(class_id):
             self.feed(class_id, Received(sender, message, class_id))
         elif class_id.epoch > self.setup.number or class_id in self.setup.classes:
             if class_id not in self.closed and len(self.early) < EARLY_AT_MOST and not isinstance(message, Control):
@@ -276,14 +273,13 @@ class Participant:
             elif kind is not Placed and kind is not Safe:  # both are said by `stability`, for every protocol
                 self.out.append(effect)
         self._feeding -= 1
-        self.handover.look(class_id)
         if self._send_later and not self._feeding:
             self._send_later = False
             self.send_waiting()
 
     def _all(self, event: Event) -> None:
         for class_id in list(self.machines):
-            if self.runs(class_id) or class_id in self.handover.draining:
+            if self.runs(class_id):
                 self.feed(class_id, event)
 
     # Deliveries.
@@ -458,20 +454,15 @@ class Participant:
             if class_id in close.before and class_id not in self.earlier:
                 finished.append(class_id)
             else:
-                self.handover.stop(class_id)
                 told[class_id] = self.tracks.get(class_id, Track()).report()
         joining = tuple(self.installing.states)
         self.say(sender, m.Report(close.number, close.ballot, told, tuple(finished), joining))
 
-    def before(self, closing: list[ClassId]) -> tuple[ClassId, ...]:
+    def before(self, closing: Iterable[ClassId]) -> tuple[ClassId, ...]:
         """Return the closed classes that must be reported on with these, because they may not be installed everywhere."""
         epochs = {class_id.epoch for class_id in closing} & self.undone
-        found = {c for number in epochs for c in (*self.decisions[number].cuts, *self.decisions[number].trees)}
+        found = {class_id for number in epochs for class_id in self.decisions[number].cuts}
         return tuple(sorted(found & self.earlier.keys()))
-
-    def closes_along_tree(self, class_id: ClassId, planned: Planned, suspected: set[SiteId]) -> bool:
-        """Whether a class can close along its tree: nobody in it is suspected, and it is open everywhere."""
-        return self.handover.possible(class_id, suspected)
 
     # Time.
 
@@ -479,12 +470,13 @@ class Participant:
         self.now = now
         self._told.clear()
         for class_id in sorted(self.awake):
-            if class_id in self.machines and (self.runs(class_id) or class_id in self.handover.draining):
+            if class_id in self.machines and self.runs(class_id):
                 self.feed(class_id, Tick(now))
-        self.awake = {class_id for class_id in self.awake if class_id in self.machines and not self.machines[class_id].idle}
+        self.awake = {
+            class_id for class_id in self.awake if class_id in self.machines and not self.machines[class_id].idle
+        }
         self.stability.tick()
         self.opening.tick()
-        self.handover.tick()
         self._wish()
         self.manager.tick()
 
@@ -542,7 +534,7 @@ class Participant:
         if self.awake or not self.manager.idle:
             return False
         waits = self.sending.own or self.closed or self.asked_for or self.undone or self._wishes
-        return not waits and self.installing.done and self.stability.idle and self.handover.idle
+        return not waits and self.installing.done and self.stability.idle
 
     @property
     def _wishes(self) -> bool:

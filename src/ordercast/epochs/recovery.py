@@ -127,15 +127,13 @@ class Installing(msgspec.Struct, array_like=True):
     """Groups whose state is awaited."""
     arrived: dict[GroupId, tuple[int, bytes | None, tuple[tuple[Place, Envelope], ...]]] = {}
     """States that came before everything else was installed."""
-    closing: list[ClassId] = []
-    """Classes that close along their tree, and whose end has not come here."""
 
     @property
     def delivered(self) -> bool:
         """Whether everything of the classes that were closed is delivered here."""
-        return not self.todo and not self.closing
+        return not self.todo
 
     @property
     def done(self) -> bool:
         """Whether nothing is missing."""
-        return not self.todo and not self.states and not self.closing
+        return not self.todo and not self.states

@@ -23,9 +23,8 @@ class Stability:
         return self.site.class_setup(class_id).destinations(groups)[0]
 
     def _tracks(self) -> list[tuple[ClassId, Track]]:
-        """Return the classes whose members still compare: the open ones, and those that close along their tree."""
-        site = self.site
-        return [(c, t) for c, t in site.tracks.items() if c in site.setup.classes or c in site.handover.compared]
+        """Return the classes whose members still compare: the open ones."""
+        return [(c, track) for c, track in self.site.tracks.items() if c in self.site.setup.classes]
 
     def alone(self, class_id: ClassId, groups: Destination) -> None:
         """The only member of a destination has delivered: that is stable."""
@@ -56,7 +55,7 @@ class Stability:
         site = self.site
         asked: dict[tuple[ClassId, Destination], int] = {}
         for number, own in site.sending.own.items():
-            if own.class_id in site.setup.classes or own.class_id in site.handover.compared:
+            if own.class_id in site.setup.classes:
                 assert own.class_id is not None
                 if site.me not in site.class_setup(own.class_id).destinations(own.groups):
                     asked.setdefault((own.class_id, own.groups), number)
@@ -70,7 +69,7 @@ class Stability:
         """Take what members and sources say of a class."""
         site = self.site
         track = site.tracks.get(class_id)
-        if class_id not in site.setup.classes and class_id not in site.handover.compared:
+        if class_id not in site.setup.classes:
             return
         match message:
             case m.Have(counts) if track is not None:

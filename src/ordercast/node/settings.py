@@ -17,7 +17,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     envelope_bytes: Positive = 64 * 2**10
     """A batch is sent when it has so many bytes (or at the next turn of the loop)."""
     envelope_messages: Positive = 1024
-    window_bytes: Positive = 8 * 2**20
+    window_bytes: Positive = 2**20
     """A source waits while so many bytes of its own to one destination are not yet safe."""
     window_envelopes: Positive = 1000
     """Where the protocol gives no receipts: a source waits while so many envelopes of a class are under way."""

@@ -202,7 +202,9 @@ class World:
                 told = self._tells(host, effect)
                 if told is not None and again:
                     if again[0] != told:
-                        self.judge.problem("replay", f"{host.site} says {told} after a restart, and had said {again[0]}")
+                        self.judge.problem(
+                            "replay", f"{host.site} says {told} after a restart, and had said {again[0]}"
+                        )
                     again.pop(0)
                 elif told is not None:
                     self._tell(host, effect, told)
@@ -401,7 +403,9 @@ class World:
         match effect:
             case Deliver(envelope, stamp):
                 participant = host.participant
-                of_class = participant.setup.classes.get(envelope.class_id) or participant.earlier.get(envelope.class_id)
+                of_class = participant.setup.classes.get(envelope.class_id) or participant.earlier.get(
+                    envelope.class_id
+                )
                 own = {g for g in envelope.groups if of_class is None or host.site in of_class.members.get(g, ())}
                 own |= {g for g in envelope.groups if g in participant.installing.arrived or g in participant.counts}
                 self.judge.delivered(host.site, envelope.msg_id, envelope.groups, stamp, own)

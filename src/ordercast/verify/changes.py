@@ -66,7 +66,9 @@ class Changes:
         if any(not without.isdisjoint(groups) for without in self._nobody_in.values()):
             self.lost.add(message)
 
-    def delivered(self, site: SiteId, message: Message, groups: tuple[GroupId, ...], stamp: bytes, own: set[str]) -> None:
+    def delivered(
+        self, site: SiteId, message: Message, groups: tuple[GroupId, ...], stamp: bytes, own: set[str]
+    ) -> None:
         """A site's application gets a message; `own`: the groups that the site is in."""
         application = self.at(site)
         sent = self.sends.get(message)
@@ -126,7 +128,9 @@ class Changes:
         self.lost |= only_here
         self.safe -= only_here
         self._clamp(site)
-        self.lost |= {message for message, sent in self.sends.items() if sent.source == site and message not in self.safe}
+        self.lost |= {
+            message for message, sent in self.sends.items() if sent.source == site and message not in self.safe
+        }
 
     def taken_in(self, site: SiteId) -> None:
         """A site that had lost its disk is a member again."""
@@ -192,7 +196,11 @@ class Changes:
     def _as_source(self, message: Message, sent: Sent) -> Sent:
         """Return a message as its source's present life sent it, or as another source did."""
         name, life = message.rpartition(":")[0], self.lives.get(sent.source, 1)
-        return sent if name == (sent.source if life == 1 else f"{sent.source}/{life}") else sent._replace(source=name + "?")
+        return (
+            sent
+            if name == (sent.source if life == 1 else f"{sent.source}/{life}")
+            else sent._replace(source=name + "?")
+        )
 
     def _order(self, there: frozenset[SiteId]) -> list[tuple[str, str]]:
         logs = {site: [message for message, _, _ in self.at(site).log] for site in sorted(there)}
