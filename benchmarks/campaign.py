@@ -2,7 +2,7 @@
 
 Run: python -m benchmarks.campaign [--seeds 2000] [--kind propagation] [--causal] [--mix faults] [--first 0] [--rotate]
 
-With `--changes` groups change and sites fail (docs/protocols/epochs.md), all protocols, policies and deliveries in turn.
+With `--changes` groups change and sites fail (docs/protocols/epochs.md): all protocols, policies, deliveries in turn.
 With `--nodes` whole sites run, with disks, clients and connections: each seed under a protocol and a mix in turn, or
 under those asked for.
 """

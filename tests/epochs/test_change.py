@@ -2,22 +2,8 @@
 
 import pytest
 
-from ordercast.epochs.change import (
-    AddSite,
-    Change,
-    Create,
-    Delete,
-    Join,
-    Leave,
-    Planned,
-    RemoveSite,
-    Set,
-    SetLevel,
-    first_setup,
-    plan_change,
-    waiting,
-    wanted,
-)  # fmt: skip
+from ordercast.epochs.change import Planned, first_setup, plan_change, waiting, wanted
+from ordercast.epochs.requests import AddSite, Change, Create, Delete, Join, Leave, RemoveSite, Set, SetLevel
 from ordercast.epochs.setup import GroupSetup, Setup, council_of
 from ordercast.errors import LocalError
 from ordercast.names import ClassId, Delivery, Level, Policy
@@ -27,8 +13,8 @@ AVAILABLE = Policy.AVAILABLE
 
 def setup(level: Level = Level.ACYCLIC, policy: Policy = Policy.ATOMIC, causal: bool = False, **groups: str) -> Setup:
     sites = {site for members in groups.values() for site in members}
-    options = {"policy": policy, "delivery": Delivery.SAFE}
-    return first_setup(sites, {g: GroupSetup(tuple(m), **options) for g, m in groups.items()}, level, causal=causal)
+    made = {g: GroupSetup(tuple(m), policy=policy, delivery=Delivery.SAFE) for g, m in groups.items()}
+    return first_setup(sites, made, level, causal=causal)
 
 
 def ask(old: Setup, *changes: Change, suspected: str = "") -> Planned:
@@ -55,8 +41,10 @@ def test_requests_change_groups_and_only_touched_classes_close() -> None:
 
 def test_what_cannot_be_done_is_refused_and_the_rest_is_done() -> None:
     old = setup(x="abc", y="de")
-    no = [Join("x", "q"), Join("q", "a"), Join("x", "a"), Leave("y", "a"), Delete("q"), Create("x", ("a",)),
-          Create("n", ()), RemoveSite("q"), Set("q"), Set("x", protocol="q")]  # fmt: skip
+    no: list[Change] = [
+        Join("x", "q"), Join("q", "a"), Join("x", "a"), Leave("y", "a"), Delete("q"), Create("x", ("a",)),
+        Create("n", ()), RemoveSite("q"), Set("q"), Set("x", protocol="q"),
+    ]  # fmt: skip
 
     planned = ask(old, *no, Delete("y"))
 

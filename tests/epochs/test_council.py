@@ -87,11 +87,8 @@ def not_durable() -> str | None:
         found: list[Any] = site.step(events.Received("a", message, m.CONTROL))
         return found
 
-    for message in (
-        m.Prepare(2, (1, "a")), m.Close(2, (2, "a"), (class_id,)), m.Accept(m.Decision(SETUP, (3, "a"), {})),
-    ):  # fmt: skip
-        if isinstance(message, m.Accept):
-            message = m.Accept(m.Decision(replace(SETUP, number=2), (3, "a"), {}))
+    vote = m.Accept(m.Decision(replace(SETUP, number=2), (3, "a"), {}))
+    for message in (m.Prepare(2, (1, "a")), m.Close(2, (2, "a"), (class_id,)), vote):
         if type(hear(message)[0]) is not effects.Append:
             return f"{type(message).__name__} is answered before it is durable"
     for message in (m.Prepare(2, (1, "c")), m.Close(2, (2, "c"), (class_id,))):
@@ -99,6 +96,25 @@ def not_durable() -> str | None:
         if not isinstance(answer.message, m.Outvoted):
             return f"{type(message).__name__} of a lower ballot is obeyed"
     return None
+
+
+def ignored() -> str | None:
+    """Return what is wrong with a manager that hears of an accepted decision: it must propose that one (errata 21)."""
+    m = importlib.import_module("ordercast.epochs.messages")
+    events = importlib.import_module("ordercast.core.events")
+    changes = importlib.import_module("ordercast.epochs.requests")
+    hosts = importlib.import_module("ordercast.epochs.events")
+    site = importlib.import_module("ordercast.epochs.participant").Participant("a", SETUP)
+    site.step(hosts.Requested(changes.AddSite("q", "there")))
+    earlier = m.Decision(replace(SETUP, number=2), (1, "b"), {}, refused=(("x", 1, "earlier"),))
+    told = m.Promise(2, site.manager.state.ballot, earlier)
+    effects = site.step(events.Received("b", told, m.CONTROL))
+    asked = [e.message.decision for e in effects if isinstance(getattr(e, "message", None), m.Accept)]
+    return None if asked and all(d.refused == earlier.refused for d in asked) else "an accepted decision is ignored"
+
+
+def test_an_accepted_decision_is_proposed_again() -> None:
+    assert ignored() is None
 
 
 def test_two_managers_never_decide_on_two_values() -> None:

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 import pytest
 
 from ordercast.core.effects import Effect
-from ordercast.epochs.change import AddSite, Change, Create, Delete, Join, Leave, RemoveSite, first_setup
+from ordercast.epochs.change import first_setup
 from ordercast.epochs.events import RolledBack, ViewChanged
+from ordercast.epochs.requests import AddSite, Change, Create, Delete, Join, Leave, RemoveSite
 from ordercast.epochs.setup import GroupSetup, Setup
 from ordercast.names import Delivery, Policy
 from ordercast.sim.changing import Case, Fault, Host, World, findings, judge
@@ -46,9 +47,10 @@ class Seen(World):
         super().__init__(case)
         self.seen: list[tuple[str, object]] = []
 
-    def _tell(self, host: Host, effect: Effect, told: tuple[object, ...]) -> None:
+    def tell(self, host: Host, effect: Effect, told: tuple[object, ...]) -> None:
+        """Keep it."""
         self.seen.append((host.site, effect))
-        super()._tell(host, effect, told)
+        super().tell(host, effect, told)
 
 
 def test_gs88_figures_6_to_9_what_the_failed_site_had_alone_is_rolled_back_and_redelivered() -> None:
@@ -164,12 +166,13 @@ class CrashAt(World):
         super().__init__(case)
         self.victim, self.left, self.crashed = site, effects, False
 
-    def _apply(self, host: Host, effects: Iterable[Effect]) -> None:
+    def carry_out(self, host: Host, effects: Iterable[Effect]) -> None:
+        """Do some, and crash."""
         effects = list(effects)
         if host.site != self.victim or self.crashed or self.now < 10.0:
-            super()._apply(host, effects)
+            super().carry_out(host, effects)
             return
-        super()._apply(host, effects[: self.left])
+        super().carry_out(host, effects[: self.left])
         self.left -= len(effects)
         if self.left < 0 and host.up:
             self.crashed = True

@@ -4,17 +4,8 @@ import random
 from dataclasses import dataclass
 
 from ordercast.core.configuration import Destination
-from ordercast.epochs.change import (
-    AddSite,
-    Change,
-    Create,
-    Delete,
-    Join,
-    Leave,
-    RemoveSite,
-    Set,
-    first_setup,
-)
+from ordercast.epochs.change import first_setup
+from ordercast.epochs.requests import AddSite, Change, Create, Delete, Join, Leave, RemoveSite, Set
 from ordercast.epochs.setup import GroupSetup, Setup
 from ordercast.errors import LocalError
 from ordercast.names import Delivery, Level, Planner, Policy, SiteId
@@ -66,7 +57,7 @@ def setup_of(kind: Kind, chance: random.Random) -> Setup:
             planner,
             kind.policy,
             kind.delivery,
-        )  # fmt: skip
+        )
         for index in range(chance.choice([2, 3, 4]))
     }
     unions = [tuple(sorted(chance.sample(sorted(groups), 2)))] if chance.random() < 0.4 else []
@@ -79,14 +70,13 @@ def change(setup: Setup, chance: random.Random) -> Change:
     group, site = chance.choice(sorted(setup.groups)), chance.choice(sorted(setup.sites))
     some = tuple(sorted(chance.sample(sorted(setup.sites), 2)))
     protocol = chance.choice(PROTOCOLS)
-    return chance.choice(
-        [
-            Join(group, site), Join(group, site), Leave(group, site), Leave(group, site), Create("h0", some),
-            Create("h1", some), Delete(group), Delete("h0"), Set(group, planner=chance.choice(PLANNERS)),
-            Set(group, protocol=protocol if not setup.causal else None), Set(group, policy=chance.choice(list(Policy))),
-            AddSite(site, "elsewhere"),
-        ]
-    )  # fmt: skip
+    found: list[Change] = [
+        Join(group, site), Join(group, site), Leave(group, site), Leave(group, site), Create("h0", some),
+        Create("h1", some), Delete(group), Delete("h0"), Set(group, planner=chance.choice(PLANNERS)),
+        Set(group, protocol=protocol if not setup.causal else None), Set(group, policy=chance.choice(list(Policy))),
+        AddSite(site, "elsewhere"),
+    ]  # fmt: skip
+    return chance.choice(found)
 
 
 def destinations(setup: Setup, site: SiteId) -> list[Destination]:

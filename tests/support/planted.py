@@ -39,6 +39,7 @@ EPOCHS = [
     f"ordercast.epochs.{name}"
     for name in (
         "setup",
+        "requests",
         "change",
         "messages",
         "events",
@@ -46,14 +47,19 @@ EPOCHS = [
         "sending",
         "track",
         "recovery",
+        "wishes",
         "manager",
         "stability",
+        "states",
+        "closed",
         "opening",
         "snapshot",
+        "handing",
+        "classes",
         "participant",
     )
 ]
-CHANGING = [*EPOCHS, "ordercast.sim.changing", "tests.support.epoch_campaign"]
+CHANGING = [*EPOCHS, "ordercast.sim.mishaps", "ordercast.sim.changing", "tests.support.epoch_campaign"]
 """Participants in the order of their imports, and the world that drives them."""
 PLANNERS = [f"ordercast.planning.{name}" for name in ("forest", "propagation_graph", "metagroup_tree", "central")]
 

@@ -118,7 +118,7 @@ def up(cluster: Path = HERE, /, *, seconds: float | None = None) -> int:
     until = time.monotonic() + seconds if seconds is not None else float("inf")
     failed = False
     while running and not stopping and time.monotonic() < until:
-        time.sleep(0.1)
+        time.sleep(0.5)
         for name, process in list(running.items()):
             if process.poll() is not None:
                 failed = True

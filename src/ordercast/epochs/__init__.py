@@ -1,1 +1,1 @@
-"""Groups that change and sites that fail: configurations, the council that decides on them, closing, opening, healing."""
+"""Groups that change and sites that fail: configurations, the council, closing, opening, healing."""

@@ -13,10 +13,21 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from ordercast.core.configuration import Destination
+from ordercast.epochs.requests import (
+    AddSite,
+    Asked,
+    Change,
+    Create,
+    Refusals,
+    RemoveSite,
+    SetLevel,
+    apply,
+    check_options,
+)  # fmt: skip
 from ordercast.epochs.setup import ClassSetup, GroupSetup, Past, Setup, council_of
 from ordercast.errors import LocalError
 from ordercast.membership.table import Membership
-from ordercast.names import ClassId, ClassRule, Delivery, GroupId, Level, Planner, Policy, SiteId
+from ordercast.names import ClassId, ClassRule, Delivery, GroupId, Level, Policy, SiteId
 from ordercast.planning.classes import classes
 from ordercast.planning.make import make_plan
 from ordercast.planning.request import Budget, Request
@@ -24,95 +35,6 @@ from ordercast.protocols.registry import MACHINES
 
 SEARCH = Budget(steps=20_000)  # for planner `best`: in steps, so that everybody gets the same plan
 PAST_AT_MOST = 256  # closed classes that are remembered; beyond, everything is closed once, and they are forgotten
-
-
-class Create(msgspec.Struct, frozen=True, array_like=True, tag="create"):
-    """A group is created; options that are not given are those of the first group there is."""
-
-    group: GroupId
-    members: tuple[SiteId, ...]
-    policy: Policy | None = None
-    delivery: Delivery | None = None
-
-    def __str__(self) -> str:
-        return f"create {self.group} {','.join(self.members)}"
-
-
-class Delete(msgspec.Struct, frozen=True, array_like=True, tag="delete"):
-    """A group is deleted; what was sent to it and is not delivered is refused."""
-
-    group: GroupId
-
-    def __str__(self) -> str:
-        return f"delete {self.group}"
-
-
-class Join(msgspec.Struct, frozen=True, array_like=True, tag="join"):
-    """A site becomes a member."""
-
-    group: GroupId
-    site: SiteId
-
-    def __str__(self) -> str:
-        return f"join {self.group} {self.site}"
-
-
-class Leave(msgspec.Struct, frozen=True, array_like=True, tag="leave"):
-    """A site is a member no more."""
-
-    group: GroupId
-    site: SiteId
-
-    def __str__(self) -> str:
-        return f"leave {self.group} {self.site}"
-
-
-class AddSite(msgspec.Struct, frozen=True, array_like=True, tag="add"):
-    """A site is added, or has another address now."""
-
-    site: SiteId
-    address: str = ""
-
-    def __str__(self) -> str:
-        return f"add {self.site}"
-
-
-class RemoveSite(msgspec.Struct, frozen=True, array_like=True, tag="remove"):
-    """A site is removed for good, from its groups too."""
-
-    site: SiteId
-
-    def __str__(self) -> str:
-        return f"remove {self.site}"
-
-
-class Set(msgspec.Struct, frozen=True, array_like=True, tag="set"):
-    """Options of a group, and with it of its class, are changed."""
-
-    group: GroupId
-    protocol: str | None = None
-    planner: Planner | None = None
-    policy: Policy | None = None
-    delivery: Delivery | None = None
-
-    def __str__(self) -> str:
-        given = (self.protocol, self.planner, self.policy, self.delivery)
-        return f"set {self.group} {','.join(option for option in given if option)}"
-
-
-class SetLevel(msgspec.Struct, frozen=True, array_like=True, tag="level"):
-    """The level of the whole cluster is changed: all classes are made anew."""
-
-    level: Level
-
-    def __str__(self) -> str:
-        return f"level {self.level}"
-
-
-Change = Create | Delete | Join | Leave | AddSite | RemoveSite | Set | SetLevel
-Asked = tuple[SiteId, int, Change]
-"""Who asks, its number for it, and what."""
-Refusals = tuple[tuple[SiteId, int, str], ...]
 
 
 class Wanted(msgspec.Struct, frozen=True, array_like=True):
@@ -144,7 +66,7 @@ def first_setup(
     """Return configuration 1."""
     named = dict.fromkeys(sorted({*sites, *(site for group in groups.values() for site in group.members)}), "")
     for group in groups.values():
-        _check_options(group, causal=causal)
+        check_options(group, causal=causal)
     empty = Setup(0, named, dict(sorted(groups.items())), level, causal, tuple(unions), council_of(named, {}), {})
     return plan_change(empty, Wanted(empty, ())).setup
 
@@ -246,79 +168,6 @@ def _policy(old: Setup, draft: Setup, group: GroupId) -> Policy:
     """Return the policy of a group's class: the strictest of its groups."""
     class_id = old.class_of.get(group)
     return old.classes[class_id].policy if class_id is not None else draft.groups[group].policy
-
-
-def apply(setup: Setup, change: Change) -> Setup:
-    """Return the configuration with one request carried out, its classes as they were; raises LocalError."""
-    groups, sites = dict(setup.groups), dict(setup.sites)
-    match change:
-        case Create(group, members, policy, delivery):
-            _check(group not in groups, f"there is a group {group!r} already")
-            like = next(iter(groups.values()), GroupSetup(()))
-            options = {"policy": policy or like.policy, "delivery": delivery or like.delivery}
-            groups[group] = msgspec.structs.replace(like, members=tuple(sorted(set(members))), **options)
-        case Delete(group):
-            _check(group in groups, f"there is no group {group!r}")
-            _check(not any(group in union for union in setup.unions), f"group {group!r} is in a declared union")
-            del groups[group]
-        case Join(group, site):
-            _check(group in groups, f"there is no group {group!r}")
-            _check(site not in groups[group].members, f"{site} is in {group} already")
-            groups[group] = _with(groups[group], *groups[group].members, site)
-        case Leave(group, site):
-            _check(group in groups and site in groups[group].members, f"{site} is not in group {group!r}")
-            there = [other for other in setup.members(group) if other != site]
-            _check(bool(there), f"{site} is the last who is there in group {group!r}: what it has would be lost")
-            groups[group] = _with(groups[group], *(other for other in groups[group].members if other != site))
-        case AddSite(site, address):
-            sites[site] = address
-        case RemoveSite(site):
-            _check(site in sites, f"there is no site {site!r}")
-            del sites[site]
-            _check(bool(sites), "the last site cannot be removed")
-            groups = {n: _with(g, *(other for other in g.members if other != site)) for n, g in groups.items()}
-        case Set(group, protocol, planner, policy, delivery):
-            groups = _set(setup, change)
-        case SetLevel(level):
-            return msgspec.structs.replace(setup, level=level)
-    for name, group_setup in groups.items():
-        _check(bool(group_setup.members), f"group {name!r} would have no members")
-        unknown = next((site for site in group_setup.members if site not in sites), None)
-        _check(unknown is None, f"group {name!r}: there is no site {unknown!r}")
-        _check_options(group_setup, causal=setup.causal)
-    return msgspec.structs.replace(setup, sites=dict(sorted(sites.items())), groups=dict(sorted(groups.items())))
-
-
-def _set(setup: Setup, change: Set) -> dict[GroupId, GroupSetup]:
-    """Return the groups with the options of one class changed: groups that are ordered together share them."""
-    _check(change.group in setup.groups, f"there is no group {change.group!r}")
-    class_id = setup.class_of.get(change.group)
-    together = setup.classes[class_id].groups if class_id is not None else (change.group,)
-    given = {
-        "protocol": change.protocol,
-        "planner": change.planner,
-        "policy": change.policy,
-        "delivery": change.delivery,
-    }
-    options = {name: option for name, option in given.items() if option is not None}
-    _check(change.protocol is None or change.protocol in MACHINES, f"there is no protocol {change.protocol!r}")
-    return {n: msgspec.structs.replace(g, **options) if n in together else g for n, g in setup.groups.items()}
-
-
-def _with(group: GroupSetup, *members: SiteId) -> GroupSetup:
-    return msgspec.structs.replace(group, members=tuple(sorted(members)))
-
-
-def _check(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise LocalError(otherwise)
-
-
-def _check_options(group: GroupSetup, *, causal: bool) -> None:
-    """Refuse what would be promised and not kept."""
-    if causal and group.policy is Policy.AVAILABLE and group.delivery is Delivery.AGREED:
-        # What is rolled back may have caused messages that stay (errata 22 iv).
-        raise LocalError("causal order with policy available takes delivery safe")
 
 
 # The classes of the next configuration.

@@ -2,7 +2,8 @@
 
 from ordercast.core.effects import HostEffect
 from ordercast.core.events import HostEvent
-from ordercast.epochs.change import Change, Planned, Wanted
+from ordercast.epochs.change import Planned, Wanted
+from ordercast.epochs.requests import Change
 from ordercast.epochs.setup import Setup
 from ordercast.names import ClassId, GroupId, SiteId
 

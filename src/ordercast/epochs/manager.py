@@ -10,112 +10,28 @@ whom it counts on; when somebody is suspected meanwhile, the manager begins agai
     VOTING      a majority of the council must accept
 """
 
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ordercast.core.effects import Held
 from ordercast.epochs import messages as m
-from ordercast.epochs.change import Asked, Planned, Wanted, waiting, wanted
+from ordercast.epochs.change import Planned, waiting
 from ordercast.epochs.events import Plan
 from ordercast.epochs.recovery import cuts_of, joining
 from ordercast.epochs.setup import Setup
+from ordercast.epochs.wishes import Phase, Wishes
 from ordercast.names import ClassId, GroupId, Policy, SiteId
 
 if TYPE_CHECKING:
-    from ordercast.epochs.participant import Participant
+    pass
 
 WISHES_LAST = 3  # ticks after which a site that has not said again whom it suspects suspects nobody
 WAIT_AT_MOST = 8  # ticks a manager waits after a higher ballot than its own
 
 
-class Phase(IntEnum):
-    """What a manager waits for."""
-
-    RESTING = 0
-    PREPARING = 1
-    PLANNING = 2
-    CLOSING = 3
-    VOTING = 4
-
-
-class ManagerState(msgspec.Struct, array_like=True):
-    """All that a manager knows; volatile."""
-
-    phase: Phase = Phase.RESTING
-    since: float = 0.0
-    ballot: m.Ballot = m.NO_BALLOT
-    highest: m.Ballot = m.NO_BALLOT
-    """Of all ballots heard of for the next number."""
-    promises: dict[SiteId, m.Decision | None] = {}
-    planned: Planned | None = None
-    counted_out: tuple[SiteId, ...] = ()
-    """Whom this ballot does not count on."""
-    before: tuple[ClassId, ...] = ()
-    asked: dict[SiteId, tuple[tuple[ClassId, ...], tuple[ClassId, ...]]] = {}
-    """Who must report, on which classes, and on which of those before them."""
-    reports: dict[SiteId, m.Report] = {}
-    pending: dict[SiteId, tuple[GroupId, ...]] = {}
-    """Who is known to wait for the state of groups."""
-    decision: m.Decision | None = None
-    votes: list[SiteId] = []
-    wishes: dict[SiteId, tuple[int, m.Wish]] = {}
-    """What others want, and for how many ticks it is to be believed."""
-    installed: dict[int, list[SiteId]] = {}
-    """For each configuration that is not done: who has installed it."""
-    telling: list[SiteId] = []
-    """Who may not know of the last decision."""
-    wait: int = 0
-    """Ticks until the next try."""
-    tries: int = 0
-    """How often this number was tried in vain: two managers that wait ever longer do not meet for ever."""
-
-
-class Manager:
+class Manager(Wishes):
     """One site's part as a manager; most sites never have one."""
-
-    def __init__(self, site: "Participant") -> None:
-        self.site = site
-        self.state = ManagerState()
-
-    # Whom it counts on, and what is to be done.
-
-    @property
-    def leads(self) -> bool:
-        """Whether this site is the first of the council that it does not suspect."""
-        site = self.site
-        return site.leader == site.me
-
-    @property
-    def suspected(self) -> frozenset[SiteId]:
-        """Whom this site suspects, or somebody that it does not."""
-        own = self.site.suspected
-        told = {who for by, (_, wish) in self.state.wishes.items() if by not in own for who in wish.suspected}
-        return frozenset(own | (told - {self.site.me}))
-
-    def _asked(self) -> list[Asked]:
-        found = {(site, number): (site, number, change) for site, number, change in self.site.asks()}
-        for _, wish in self.state.wishes.values():
-            found |= {(site, number): (site, number, change) for site, number, change in wish.asked}
-        return [found[key] for key in sorted(found)]
-
-    def _touch(self) -> set[ClassId]:
-        """Return the classes that stand still, here or elsewhere."""
-        told = {class_id for _, wish in self.state.wishes.values() for class_id in wish.touch}
-        return told | self.site.stands_still()
-
-    def _lives(self) -> dict[SiteId, int]:
-        """Return who came with an empty disk."""
-        return {who: life for who, life in self.site.fresh.items() if who in self.state.wishes}
-
-    def _without(self) -> set[tuple[SiteId, GroupId]]:
-        """Return who is known not to have the state of which group."""
-        found = {(who, group) for who in self._lives() for group in self.site.setup.groups}
-        return found | {(who, group) for who, groups in self.state.pending.items() for group in groups}
-
-    def _wanted(self) -> Wanted | None:
-        return wanted(self.site.setup, self._asked(), self.suspected, self._touch(), self._lives(), self.state.pending)
 
     def wish(self, sender: SiteId, wish: m.Wish) -> None:
         """Somebody wants something, or suspects somebody."""
@@ -156,12 +72,6 @@ class Manager:
         state.phase, state.since = Phase.PREPARING, site.now
         state.ballot = state.highest = (highest[0] + 1, site.me)
         self._resend()
-
-    def _rest(self) -> None:
-        state = self.state
-        state.phase, state.ballot, state.planned, state.decision = Phase.RESTING, m.NO_BALLOT, None, None
-        state.promises, state.asked, state.reports, state.votes = {}, {}, {}, []
-        state.before, state.counted_out = (), ()
 
     def outvoted(self, told: m.Outvoted) -> None:
         """A higher ballot is under way: leave it some time."""
@@ -315,41 +225,6 @@ class Manager:
             site.say(site.me, m.Decided(decision))
 
     # After a decision.
-
-    def decided(self) -> None:
-        """This site is in another configuration now."""
-        self._rest()
-        self.state.highest, self.state.pending = m.NO_BALLOT, {}
-        self.state.wait = self.state.tries = 0
-
-    def knows(self, sender: SiteId) -> None:
-        """A site is in our configuration."""
-        if sender in self.state.telling:
-            self.state.telling.remove(sender)
-
-    def installed(self, sender: SiteId, number: int) -> None:
-        """A site has installed a configuration; when all have, everybody is told."""
-        site, state = self.site, self.state
-        if number == site.setup.number:
-            self.knows(sender)
-        if number not in site.undone:
-            if number <= site.setup.number and sender != site.me:
-                site.say(sender, m.Done(number))
-            return
-        who = state.installed.setdefault(number, [])
-        if sender not in who:
-            who.append(sender)
-        decision = site.decisions.get(number)
-        if decision is None or not self.leads:
-            return
-        left = {s for s in decision.installers if s in self.suspected and not site.setup.is_member(s)}
-        left |= {s for s in decision.installers if site.setup.lives.get(s, (0, 0))[1] > number}  # it lost what it had
-        if set(decision.installers) - left <= set(who):
-            del state.installed[number]
-            for other in sorted(site.setup.sites):
-                if other != site.me and other not in site.suspected:
-                    site.say(other, m.Done(number))
-            site.say(site.me, m.Done(number))
 
     def tick(self) -> None:
         """Say again what was not answered; forget old suspicions; look for something to do."""

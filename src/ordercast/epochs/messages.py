@@ -7,7 +7,7 @@ import msgspec
 
 from ordercast.core.configuration import Destination
 from ordercast.core.events import Control, Envelope
-from ordercast.epochs.change import Asked, Refusals
+from ordercast.epochs.requests import Asked, Refusals
 from ordercast.epochs.setup import ClassSetup, Setup
 from ordercast.names import ClassId, GroupId, SiteId
 

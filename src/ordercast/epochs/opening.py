@@ -4,36 +4,25 @@ A site finishes everything that its decisions closed before it opens anything th
 messages of a class that was closed come before those of a class that was opened then.
 """
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ordercast.core.effects import Held
-from ordercast.core.events import Envelope
 from ordercast.epochs import events as e
 from ordercast.epochs import messages as m
-from ordercast.epochs.recovery import key_of, lacks, rolled_back
+from ordercast.epochs.closed import Closed
+from ordercast.epochs.recovery import key_of
 from ordercast.epochs.setup import Setup
-from ordercast.epochs.track import Entry, Track
+from ordercast.epochs.track import Track
 from ordercast.names import ClassId, GroupId, SiteId
 
 if TYPE_CHECKING:
-    from ordercast.epochs.participant import Participant
+    pass
 
 FETCH_AT_MOST = 256  # messages per request
 
 
-class Opening:
+class Opening(Closed):
     """One site's way from one configuration into the next."""
-
-    def __init__(self, site: "Participant") -> None:
-        self.site = site
-        self.numbers: list[int] = []  # configurations whose classes this site has not opened yet
-        self.joined_in: dict[GroupId, int] = {}  # groups whose state is awaited, and since which configuration
-        self.views: list[tuple[int, list[e.ViewChanged]]] = []  # to be told when what came before is handed over
-        self.at_open: dict[int, dict[GroupId, int]] = {}  # how many messages groups had when a configuration opened
-        self.offers: list[int] = []  # configurations whose states the application was not asked for yet
-        self.states: dict[int, dict[GroupId, bytes]] = {}  # the application's states then, for joiners
-        self.wants: dict[SiteId, dict[GroupId, tuple[int, int]]] = {}  # who asks for states, and what they have
 
     # Decisions.
 
@@ -135,81 +124,6 @@ class Opening:
         for request in [r for r in site.asked_for if r <= decision.setup.answered.get(site.me, 0)]:
             site.answered(request, refused.get(request, ""))
 
-    def _closed_by_report(self, decision: m.Decision) -> None:
-        site = self.site
-        without = frozenset(site.installing.states)
-        for class_id, cut in decision.cuts.items():
-            self._own_messages(class_id, cut)
-            if class_id not in site.earlier:
-                continue
-            track = site.tracks.setdefault(class_id, Track()) if self._was_in(class_id) else None
-            if track is not None:
-                self._roll_back(rolled_back(track, cut))
-                site.installing.todo.pop(class_id, None)
-                if site.me in decision.installers:
-                    todo = lacks(site.me, site.closed_class(class_id), track, cut, without)
-                    if todo:
-                        site.installing.todo[class_id] = todo
-
-    def _was_in(self, class_id: ClassId) -> bool:
-        return self.site.me in self.site.closed_class(class_id).sites
-
-    def _own_messages(self, class_id: ClassId, cut: m.Cut) -> None:
-        """Send again what is not in the history of a class; all others of this site are in it (errata 10, 18)."""
-        site = self.site
-        life = site.source.incarnation
-        last = {groups: end.number for end, groups in cut.last if (end.source, end.incarnation) == (site.me, life)}
-        for number, own in sorted(site.sending.own.items()):
-            inside = number <= last.get(own.groups, 0)
-            if inside and own.class_id is None:
-                site.sending.sent(number, class_id)
-            elif not inside and own.class_id == class_id:
-                site.sending.send_again(number)
-
-    def _roll_back(self, entries: list[Entry]) -> None:
-        """Undo deliveries that the others never made; what came after them in other classes is delivered again."""
-        site = self.site
-        if not entries:
-            return
-        gone = {(entry.class_id, key_of(entry.id)) for entry in entries}
-        for entry in reversed(entries):
-            site.tracks[entry.class_id].undo(entry)
-            for group in entry.envelope.groups:
-                kept = list(site.history.get(group, ()))
-                if any(known is entry for _, known in kept):
-                    at = next(index for index, (_, known) in enumerate(kept) if known is entry)
-                    later = [(index - 1, known) for index, known in kept[at + 1 :]]
-                    site.history[group] = site.new_history([*kept[:at], *later])
-                    site.counts[group] -= 1
-        handed = [i for i, entry in enumerate(site.handed) if (entry.class_id, key_of(entry.id)) in gone]
-        if handed:
-            undone, site.handed = site.handed[handed[0] :], site.handed[: handed[0]]
-            site.out.append(e.RolledBack(len(undone)))
-            for entry in undone:
-                if (entry.class_id, key_of(entry.id)) not in gone:
-                    site.hand(entry)
-
-    def _joins(self, group: GroupId, joining: m.Joining, number: int) -> None:
-        """This site comes into a group: it needs its state, unless nobody is there to have one."""
-        site = self.site
-        site.installing.arrived.pop(group, None)
-        if joining.providers:
-            site.installing.states[group] = joining
-            self.joined_in[group] = number
-        else:
-            site.installing.states.pop(group, None)
-
-    def _note_views(self, old: Setup, new: Setup) -> None:
-        """Note which groups of this site have other members now."""
-        me, found = self.site.me, list[e.ViewChanged]()
-        for group in sorted({*old.groups, *new.groups}):
-            before = old.members(group) if group in old.groups else ()
-            now = new.members(group) if group in new.groups else ()
-            if before != now and (me in before or me in now):
-                joined, left = tuple(s for s in now if s not in before), tuple(s for s in before if s not in now)
-                found.append(e.ViewChanged(group, now, joined, left, new.number, new.class_of.get(group)))
-        self.views.append((new.number, found))
-
     # Installing.
 
     def go_on(self) -> None:
@@ -251,7 +165,9 @@ class Opening:
         """Tell the manager that everything that was closed is delivered here; it answers when that is so everywhere."""
         site = self.site
         leader = site.leader
-        for number in sorted(site.undone) if leader is not None else ():
+        if leader is None:
+            return
+        for number in sorted(site.undone):
             site.say(leader, m.Installed(number) if self.has_installed(number) else m.AskDone(number))
 
     def _fetch(self) -> None:
@@ -309,33 +225,8 @@ class Opening:
         site.send_waiting()
         site.let_in()
 
-    def _offer(self) -> None:
-        """Ask the application for the states that others need, when it has all that was closed and nothing since."""
-        site = self.site
-        for number in self.numbers:
-            if number not in self.at_open:
-                site.durable()
-                self.at_open[number] = dict(site.counts)
-                self.offers.append(number)
-        if self.offers and not self._not_handed():
-            site.durable()
-            for number in self.offers:
-                joins = site.decisions[number].joining
-                mine = tuple(sorted({j.group for j in joins if j.providers and j.providers[0] == site.me}))
-                if mine:
-                    site.out.append(e.TakeSnapshot(number, mine))
-            self.offers = []
-
-    def _not_handed(self) -> bool:
-        """Whether the application lacks something of a class that was closed."""
-        return any(not entry.handed for class_id in self.site.earlier for entry in self._entries(class_id))
-
     def _stays(self, group: GroupId) -> bool:
         return self.site.me in self.site.setup.groups[group].members
-
-    def _entries(self, class_id: ClassId) -> Iterable[Entry]:
-        track = self.site.tracks.get(class_id)
-        return track.entries if track is not None else ()
 
     def _tell_views(self) -> None:
         """Tell the application which groups have changed, unless something that came before is not handed over."""
@@ -353,110 +244,6 @@ class Opening:
             if number <= upto:
                 self.site.out.extend(views)
         self.views = [(number, views) for number, views in self.views if number > upto]
-
-    def done(self, number: int) -> None:
-        """Everybody has installed a configuration: all that was closed for it is stable."""
-        site = self.site
-        if number not in site.undone:
-            return
-        site.durable()
-        site.undone.discard(number)
-        decision = site.decisions[number]
-        for class_id in sorted(decision.cuts):
-            newer = any(class_id in site.decisions[n].cuts for n in site.undone if n > number)
-            if not newer:
-                self._finish(class_id)
-        self._offer()
-        self._tell_views()
-        self._give_states()
-        if not site.installing.done:
-            self.go_on()
-        site.send_waiting()
-
-    def _finish(self, class_id: ClassId) -> None:
-        """Forget a closed class: everybody has everything of it."""
-        site = self.site
-        track = site.tracks.get(class_id)
-        if track is not None and class_id in site.earlier:
-            track.behind = 0  # what it waited for was finished before it
-            track.settle(tuple(track.counts.items()))
-            site.hand_over(class_id)
-            del site.tracks[class_id]
-        for number in site.sending.in_class(class_id):
-            site.safe(number)
-        site.earlier.pop(class_id, None)
-
-    # States for those who come in.
-
-    def _ask_states(self) -> None:
-        """Ask for what was missed; where one group's state must be whole, all must: a message may go to several."""
-        site, installing = self.site, self.site.installing
-        whole = any(group not in site.counts or not j.replay for group, j in installing.states.items())
-        whole = whole or any(snapshot is not None for _, snapshot, _ in installing.arrived.values())
-        for group, joining in installing.states.items():
-            if group not in installing.arrived and joining.providers:
-                after = -1 if whole else site.counts[group]
-                site.say(joining.providers[0], m.AskState(self.joined_in[group], group, after))
-
-    def snapshotted(self, number: int, states: tuple[tuple[GroupId, bytes], ...]) -> None:
-        """The application has given its state of groups, as it was when a configuration opened."""
-        self.site.durable()
-        self.states[number] = dict(states)
-        for old in [n for n in self.states if n <= number - 8]:
-            del self.states[old]
-            self.at_open.pop(old, None)
-        self._give_states()
-
-    def _give_states(self) -> None:
-        """Answer who asks for a state, once the configuration is done and the state is there."""
-        site = self.site
-        for asker, groups in list(self.wants.items()):
-            for group, (number, after) in list(groups.items()):
-                if number in site.undone or group not in self.states.get(number, {}):
-                    continue
-                del groups[group]
-                site.say(asker, self._state(number, group, after))
-            if not groups:
-                del self.wants[asker]
-
-    def _state(self, number: int, group: GroupId, after: int) -> m.State:
-        count = self.at_open[number][group]
-        kept = [(index, entry) for index, entry in self.site.history.get(group, ()) if after < index <= count]
-        # With `causal` one source's messages to different groups are ordered too: a list for each group does not tell.
-        if after >= 0 and len(kept) == count - after and not self.site.setup.causal:
-            missed = tuple(((x.class_id, x.order, x.stamp), x.envelope) for _, x in kept)
-            return m.State(number, group, count, None, missed)
-        return m.State(number, group, count, self.states[number][group])
-
-    def _restore(self) -> None:
-        """All states are there: take over what was missed, in order, or the state itself."""
-        site, installing = self.site, self.site.installing
-        known = {key_of(entry.id) for kept in site.history.values() for _, entry in kept}
-        missed: dict[tuple[m.Place, int], Envelope] = {}
-        for group, (count, snapshot, entries) in sorted(installing.arrived.items()):
-            if group not in installing.states:
-                continue
-            if snapshot is not None:
-                site.out.append(e.Restored(group, count, snapshot, gap=group in site.counts))
-                site.history.pop(group, None)
-            for place, envelope in entries:
-                missed[place, envelope.number] = envelope
-        for (place, _), envelope in sorted(missed.items(), key=lambda item: item[0]):
-            entry = Entry(*place, envelope, 0)
-            if key_of(entry.id) not in known:
-                site.hand(entry)
-                for group in envelope.groups:
-                    if group in installing.states:
-                        site.history.setdefault(group, site.new_history()).append((0, entry))
-        for group, (count, _, _) in installing.arrived.items():
-            if group in installing.states:
-                site.counts[group] = count
-                kept = site.history.get(group)
-                if kept:
-                    renumbered = [(count - len(kept) + 1 + index, entry) for index, (_, entry) in enumerate(kept)]
-                    site.history[group] = site.new_history(renumbered)
-        installing.states, installing.arrived = {}, {}
-        self.joined_in.clear()
 
     # Time.
 

@@ -1,7 +1,7 @@
 """One site's part in a cluster whose groups change and whose sites fail: one door around the machines of its classes.
 
-A class never changes. It is closed, and what it has ordered becomes a fixed history (`epochs.recovery`); then others are
-opened. Machines know nothing of this: they are built when their class is opened and thrown away when it is closed.
+A class never changes. It is closed, and what it has ordered becomes a fixed history (`epochs.recovery`); then others
+are opened. Machines know nothing of this: they are built when their class is opened and thrown away when it is closed.
 What is delivered passes through here, is counted (`epochs.track`), and is handed to the application: at once, or when
 every member has it. What this site sends is kept until it is safe (`epochs.sending`).
 
@@ -10,28 +10,19 @@ its effects; and that handling depends on durable state and the event alone. Wha
 majority of votes, the counts of all members) is therefore said as a message to oneself, and is an event of its own.
 """
 
-from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from ordercast.core.effects import Append, Deliver, Effect, Held, Placed, Safe, Send
-from ordercast.core.events import Control, Event, LinkDown, LinkUp, Multicast, PeerReset, Received, Tick
-from ordercast.core.machine import Machine
-from ordercast.core.source import Source
+from ordercast.core.effects import Append, Effect, Held
+from ordercast.core.events import Event, LinkDown, LinkUp, Multicast, PeerReset, Received, Tick
 from ordercast.epochs import events as e
 from ordercast.epochs import messages as m
-from ordercast.epochs.change import Asked, Change
-from ordercast.epochs.council import Council
-from ordercast.epochs.manager import Manager
-from ordercast.epochs.opening import Opening
-from ordercast.epochs.recovery import Installing
-from ordercast.epochs.sending import Sending
-from ordercast.epochs.setup import ClassSetup, Setup
+from ordercast.epochs.classes import Classes
+from ordercast.epochs.requests import Asked
 from ordercast.epochs.snapshot import ParticipantState, restore_snapshot, take_snapshot
-from ordercast.epochs.stability import Stability
-from ordercast.epochs.track import Entry, Track
+from ordercast.epochs.track import Track
 from ordercast.errors import LocalError
-from ordercast.names import ClassId, Delivery, GroupId, SiteId
+from ordercast.names import ClassId, SiteId
 
 STABILITY = (m.Have, m.Stable, m.AskSafe, m.Whereabouts)
 EARLY_AT_MOST = 10_000  # messages of classes that are not open here yet; what is beyond is sent again by its sender
@@ -39,52 +30,20 @@ DECISIONS_KEPT = 64  # who is further behind starts from a snapshot
 HISTORY_KEPT = 1024  # messages of a group that a site can give to one that comes back
 
 
-class Participant:
+class Participant(Classes):
     """One site. The same door as `core.machines.Machines`, and more events (`epochs.events`)."""
-
-    def __init__(self, me: SiteId, setup: Setup, incarnation: int = 1) -> None:
-        """`setup` has number 0 at a site that has no history: it learns everything from the others."""
-        self.me, self.setup, self.now = me, setup, 0.0
-        self.since = 0  # taken in with an empty disk by this configuration; earlier classes knew another life of it
-        self.admitted = setup.number > 0  # an empty disk may have forgotten promises: it neither votes nor leads
-        self.source = Source(me, incarnation)
-        self.out: list[Effect] = []
-        self.suspected: set[SiteId] = set()
-        self.fresh: dict[SiteId, int] = {}  # sites that came with an empty disk and are not taken in, as far as known
-        first = {setup.number: m.Decision(setup, m.NO_BALLOT, {})} if setup.number else {}
-        self.decisions: dict[int, m.Decision] = first
-        self.machines: dict[ClassId, Machine] = {}
-        self.awake: set[ClassId] = set()  # classes whose machines get the next tick: something happened to them
-        self.closed: set[ClassId] = set()  # classes of this configuration that stand still here
-        self.earlier: dict[ClassId, ClassSetup] = {}  # closed classes that are not installed everywhere
-        self.tracks: dict[ClassId, Track] = {}
-        self.handed: list[Entry] = []  # what the application has and might have to undo, with all after it
-        self.counts: dict[GroupId, int] = {}  # messages of each group of this site since the group was created
-        self.history: dict[GroupId, deque[tuple[int, Entry]]] = {}
-        self.council, self.sending, self.installing = Council(), Sending(), Installing()
-        self.undone: set[int] = set()  # configurations that somebody may not have installed
-        self.asked_for: dict[int, Change] = {}
-        self.requests = 0
-        self.early: deque[tuple[SiteId, Any, ClassId]] = deque()
-        self.manager, self.stability = Manager(self), Stability(self)
-        self.opening = Opening(self)
-        self._durable, self._feeding, self._send_later = False, 0, False
-        self._here: deque[Received] = deque()  # messages to oneself
-        self._told: set[SiteId] = set()  # since the last tick: who was told which configuration this is
-        for group in setup.groups:
-            if me in setup.members(group):
-                self.counts[group] = 0
 
     # The door.
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion and return what is to be done, in order."""
-        done = self._one(event)
+        done = self.take_one(event)
         while self._here:
-            done += self._one(self._here.popleft())
+            done += self.take_one(self._here.popleft())
         return done
 
-    def _one(self, event: Event) -> list[Effect]:
+    def take_one(self, event: Event) -> list[Effect]:
+        """Take one event to completion; what it says to this site itself comes later."""
         self.out, self._durable = [], False
         match event:
             case Received(sender, message, class_id):
@@ -121,17 +80,6 @@ class Participant:
         if self._durable:
             self.out.insert(0, Append(event))
         return self.out
-
-    def durable(self) -> None:
-        """The event that is being taken changes what must survive a crash."""
-        self._durable = True
-
-    def say(self, to: SiteId, message: Control, class_id: ClassId = m.CONTROL) -> None:
-        """Send to a site, or to oneself: then it is an event of its own."""
-        if to == self.me:
-            self._here.append(Received(to, message, class_id))
-        else:
-            self.out.append(Send(to, message, class_id))
 
     def _control(self, sender: SiteId, message: Any) -> None:
         number = self.setup.number
@@ -178,229 +126,11 @@ class Participant:
         if number != self.setup.number + 1:
             self._at(sender, number - 1)
         elif self.me in self.setup.council and self.admitted:
-            ask = self.council.prepare if isinstance(message, m.Prepare) else self.council.accept
-            answer, news = ask(message)  # type: ignore[operator]
+            council = self.council
+            answer, news = council.prepare(message) if isinstance(message, m.Prepare) else council.accept(message)
             if news:
                 self.durable()
             self.say(sender, answer)
-
-    def _at(self, sender: SiteId, theirs: int) -> None:
-        """A site tells which configuration it is in: who is ahead tells the other what was decided since."""
-        mine = self.setup.number
-        if theirs == mine:
-            self.manager.knows(sender)
-        elif theirs > mine:
-            self._tell_at(sender)
-        elif sender != self.me:
-            first = theirs + 1 if theirs and theirs + 1 in self.decisions else mine
-            for number in range(first, min(first + 8, mine + 1)):
-                if number in self.decisions:
-                    self.say(sender, m.Decided(self.decisions[number]))
-
-    def _tell_at(self, sender: SiteId) -> None:
-        if sender not in self._told and sender != self.me:
-            self._told.add(sender)
-            self.say(sender, m.At(self.setup.number))
-
-    # Classes.
-
-    def class_setup(self, class_id: ClassId) -> ClassSetup:
-        """Return a class, open or closed."""
-        return self.setup.classes[class_id] if class_id in self.setup.classes else self.closed_class(class_id)
-
-    def closed_class(self, class_id: ClassId) -> ClassSetup:
-        """Return a class that closes, or was closed and may not be installed everywhere."""
-        return self.setup.classes.get(class_id) or self.earlier[class_id]
-
-    def runs(self, class_id: ClassId) -> bool:
-        """Whether the machine of a class may run here."""
-        of_class = self.setup.classes.get(class_id)
-        if of_class is None or class_id in self.closed or class_id.epoch < self.since or not self.admitted:
-            return False
-        return not (self.me in of_class.sites and class_id.epoch in self.opening.numbers)
-
-    def machine(self, class_id: ClassId) -> Machine:
-        """Return the machine of a class that runs here."""
-        machine = self.machines.get(class_id)
-        if machine is None:
-            machine = self.machines[class_id] = self.setup.classes[class_id].machine(self.source)
-            self.machines = dict(sorted(self.machines.items()))
-        return machine
-
-    def _of_class(self, sender: SiteId, message: Any, class_id: ClassId) -> None:
-        if isinstance(message, STABILITY):
-            self.stability.take(sender, class_id, message)
-        elif self.runs(class_id):
-            self.feed(class_id, Received(sender, message, class_id))
-        elif class_id.epoch > self.setup.number or class_id in self.setup.classes:
-            if class_id not in self.closed and len(self.early) < EARLY_AT_MOST and not isinstance(message, Control):
-                self.early.append((sender, message, class_id))
-            if class_id.epoch > self.setup.number:
-                self._tell_at(sender)
-        else:
-            self._tell_at(sender)  # an older class: its sender may not know that it was closed (errata 57)
-
-    def let_in(self) -> None:
-        """Feed what came early to the classes that are open now."""
-        waiting, self.early = self.early, deque()
-        for sender, message, class_id in waiting:
-            if self.runs(class_id):
-                for effect in self.step_again(Received(sender, message, class_id)):
-                    self.out.append(effect)
-            elif class_id.epoch > self.setup.number or class_id in self.setup.classes:
-                self.early.append((sender, message, class_id))
-
-    def step_again(self, event: Event) -> list[Effect]:
-        """Take another event inside of one: it is appended for itself."""
-        out, durable = self.out, self._durable
-        try:
-            return self._one(event)
-        finally:
-            self.out, self._durable = out, durable
-
-    def feed(self, class_id: ClassId, event: Event) -> None:
-        """Let a machine take an event; what it delivers is counted here."""
-        machine = self.machine(class_id) if class_id in self.setup.classes else self.machines[class_id]
-        self.awake.add(class_id)
-        self._feeding += 1  # what a delivery sets free is sent when all effects of this step are done
-        for effect in machine.step(event):
-            kind = type(effect)
-            if kind is Append:
-                self.durable()
-            elif kind is Deliver:
-                order = self.class_setup(class_id).order_class.part_of(effect.envelope.groups[0])  # type: ignore[union-attr]
-                self.delivered(class_id, order, effect.stamp, effect.envelope)  # type: ignore[union-attr]
-            elif kind is not Placed and kind is not Safe:  # both are said by `stability`, for every protocol
-                self.out.append(effect)
-        self._feeding -= 1
-        if self._send_later and not self._feeding:
-            self._send_later = False
-            self.send_waiting()
-
-    def _all(self, event: Event) -> None:
-        for class_id in list(self.machines):
-            if self.runs(class_id):
-                self.feed(class_id, event)
-
-    # Deliveries.
-
-    def delivered(self, class_id: ClassId, order: int, stamp: bytes, envelope: Any) -> None:
-        """Count a delivery of a class, and hand over what may be."""
-        self.durable()
-        entry = self.tracks.setdefault(class_id, Track()).add(class_id, order, stamp, envelope)
-        self.remember(entry, self.class_setup(class_id))
-        if envelope.source == self.me and envelope.incarnation == self.source.incarnation:
-            self.placed(envelope.number, stamp)
-        self.hand_over(class_id)
-        if len(self.class_setup(class_id).destinations(envelope.groups)) == 1:
-            self.stability.alone(class_id, envelope.groups)
-
-    @staticmethod
-    def new_history(kept: Iterable[tuple[int, Entry]] = ()) -> deque[tuple[int, Entry]]:
-        """Return the history of a group: the last messages, each with its count."""
-        return deque(kept, HISTORY_KEPT)
-
-    def remember(self, entry: Entry, of_class: ClassSetup) -> None:
-        """Count a message in the groups of this site that it goes to, and keep it for who comes back."""
-        for group in entry.envelope.groups:
-            if self.me in of_class.members.get(group, ()) and group in self.counts:
-                self.counts[group] += 1
-                self.history.setdefault(group, self.new_history()).append((self.counts[group], entry))
-
-    def placed(self, number: int, stamp: bytes) -> None:
-        """A message of this site has its place."""
-        own = self.sending.own.get(number)
-        if own is not None and not own.placed:
-            own.placed = True
-            self.out.append(Placed(number, stamp))
-
-    def hand_over(self, class_id: ClassId) -> None:
-        """Give the application what it may have of a class, in order."""
-        track = self.tracks.get(class_id)
-        if track is not None:
-            agreed = self.class_setup(class_id).delivery is Delivery.AGREED
-            for entry in track.ready(agreed=agreed):
-                self.hand(entry)
-            track.prune()
-
-    def hand(self, entry: Entry) -> None:
-        """Give the application one message."""
-        self.durable()
-        entry.handed = True
-        self.handed.append(entry)
-        self.out.append(Deliver(entry.envelope, entry.stamp))
-        if len(self.handed) > 64:
-            self._forget_handed()
-
-    def _forget_handed(self) -> None:
-        """Forget what can never be undone, from the front."""
-        final = 0
-        for entry in self.handed:
-            track = self.tracks.get(entry.class_id)
-            if track is not None and not track.is_stable(entry):
-                break
-            final += 1
-        del self.handed[:final]
-
-    # Sending.
-
-    def _multicast(self, multicast: Multicast) -> None:
-        self.setup.destination(self.me, multicast.groups)  # raises LocalError, and nothing has changed
-        self.durable()
-        self.source.sent += 1
-        self.sending.add(self.source.sent, multicast)
-        self.send_waiting()
-
-    def send_waiting(self) -> None:
-        """Give to the machines what is not sent and may be now; in every class in the order of the numbers."""
-        if self._feeding:
-            self._send_later = True
-            return
-        waits = set[ClassId]()
-        for number in list(self.sending.unsent):
-            own = self.sending.own.get(number)
-            if own is None or own.class_id is not None:
-                continue
-            try:
-                class_id = self.setup.destination(self.me, own.groups)
-            except LocalError as error:
-                self.durable()
-                self.sending.settle(number)
-                self.out.append(e.Dropped(number, str(error)))
-                continue
-            if class_id is None or class_id in waits:
-                continue
-            if self.why_not(number, class_id) is not None:
-                waits.add(class_id)
-                continue
-            self.durable()
-            self.sending.sent(number, class_id)
-            self.feed(class_id, Multicast(own.groups, own.body, number=number))
-
-    def why_not(self, number: int, class_id: ClassId) -> str | None:
-        """Return why a message is not sent now in its class, if so."""
-        if self._is_stranger(class_id):
-            return f"class {class_id} does not know this site yet"
-        if not self.runs(class_id):
-            return f"class {class_id} is not open here"
-        return self.sending.waits_for(number, causal=self.setup.causal)
-
-    def _why_unsent(self, number: int) -> str:
-        groups = self.sending.own[number].groups
-        try:
-            class_id = self.setup.destination(self.me, groups)
-        except LocalError as error:
-            return str(error)
-        if class_id is None:
-            return f"nobody is in {'+'.join(groups)} now"
-        return self.why_not(number, class_id) or "an earlier message of its class waits"
-
-    def safe(self, number: int) -> None:
-        """A message of this site is safe."""
-        own = self.sending.own.get(number)
-        if own is not None and self.sending.settle(number):
-            self.durable()
-            self.out.append(Safe(number))
 
     # Requests.
 
@@ -425,10 +155,6 @@ class Participant:
             if class_id is not None and self._is_stranger(class_id):
                 found.add(class_id)
         return found
-
-    def _is_stranger(self, class_id: ClassId) -> bool:
-        """Whether a class was opened without this site, or with an earlier life of it: it must be opened anew."""
-        return class_id.epoch < self.since or not self.setup.classes[class_id].order_class.is_source(self.me)
 
     # Closing.
 
@@ -459,7 +185,7 @@ class Participant:
         self.say(sender, m.Report(close.number, close.ballot, told, tuple(finished), joining))
 
     def before(self, closing: Iterable[ClassId]) -> tuple[ClassId, ...]:
-        """Return the closed classes that must be reported on with these, because they may not be installed everywhere."""
+        """Return the closed classes that must be reported on with these: they may not be installed everywhere."""
         epochs = {class_id.epoch for class_id in closing} & self.undone
         found = {class_id for number in epochs for class_id in self.decisions[number].cuts}
         return tuple(sorted(found & self.earlier.keys()))

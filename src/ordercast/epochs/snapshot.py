@@ -7,13 +7,13 @@ import msgspec
 from ordercast.core.snapshots import decode_snapshot, encode_snapshot
 from ordercast.epochs import events as e
 from ordercast.epochs import messages as m
-from ordercast.epochs.change import Change
 from ordercast.epochs.council import Council
-from ordercast.epochs.manager import ManagerState
 from ordercast.epochs.recovery import Installing
+from ordercast.epochs.requests import Change
 from ordercast.epochs.sending import Sending
 from ordercast.epochs.setup import ClassSetup, Setup
 from ordercast.epochs.track import Entry, Track
+from ordercast.epochs.wishes import ManagerState
 from ordercast.errors import HistoryError
 from ordercast.names import ClassId, GroupId, SiteId
 from ordercast.protocols.registry import MACHINES

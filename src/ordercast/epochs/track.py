@@ -90,8 +90,8 @@ class Track(msgspec.Struct, array_like=True):
     def settle(self, counts: Counts) -> list[Entry]:
         """So many messages are stable; returns those that were not known to be."""
         news: list[Entry] = []
-        for groups, count in counts:
-            count = min(count, self.counts.get(groups, 0))
+        for groups, told in counts:
+            count = min(told, self.counts.get(groups, 0))
             if count > self.stable.get(groups, 0):
                 before = self.stable.get(groups, 0)
                 self.stable[groups] = count

@@ -86,6 +86,8 @@ def encode_event(event: Event, encoder: Encoder) -> bytes:
             return _encode(_LinkDown(peer))
         case PeerReset(peer, incarnation):
             return _encode(_PeerReset(peer, incarnation))
+        case _:
+            raise TypeError(f"no record for {event!r}")
 
 
 def decode(record: bytes) -> Stored:

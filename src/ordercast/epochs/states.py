@@ -1,0 +1,123 @@
+"""States for those who come into a group: asked for, taken from the application, given, and taken over."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ordercast.core.events import Envelope
+from ordercast.epochs import events as e
+from ordercast.epochs import messages as m
+from ordercast.epochs.recovery import key_of
+from ordercast.epochs.track import Entry
+from ordercast.names import ClassId, GroupId, SiteId
+
+if TYPE_CHECKING:
+    from ordercast.epochs.participant import Participant
+
+
+class States:
+    """One site's part, as who gives and as who gets; and what a site keeps on its way into a configuration."""
+
+    def __init__(self, site: "Participant") -> None:
+        self.site = site
+        self.numbers: list[int] = []  # configurations whose classes this site has not opened yet
+        self.joined_in: dict[GroupId, int] = {}  # groups whose state is awaited, and since which configuration
+        self.views: list[tuple[int, list[e.ViewChanged]]] = []  # to be told when what came before is handed over
+        self.at_open: dict[int, dict[GroupId, int]] = {}  # how many messages groups had when a configuration opened
+        self.offers: list[int] = []  # configurations whose states the application was not asked for yet
+        self.states: dict[int, dict[GroupId, bytes]] = {}  # the application's states then, for joiners
+        self.wants: dict[SiteId, dict[GroupId, tuple[int, int]]] = {}  # who asks for states, and what they have
+
+    def _offer(self) -> None:
+        """Ask the application for the states that others need, when it has all that was closed and nothing since."""
+        site = self.site
+        for number in self.numbers:
+            if number not in self.at_open:
+                site.durable()
+                self.at_open[number] = dict(site.counts)
+                self.offers.append(number)
+        if self.offers and not self._not_handed():
+            site.durable()
+            for number in self.offers:
+                joins = site.decisions[number].joining
+                mine = tuple(sorted({j.group for j in joins if j.providers and j.providers[0] == site.me}))
+                if mine:
+                    site.out.append(e.TakeSnapshot(number, mine))
+            self.offers = []
+
+    def _not_handed(self) -> bool:
+        """Whether the application lacks something of a class that was closed."""
+        return any(not entry.handed for class_id in self.site.earlier for entry in self._entries(class_id))
+
+    def _ask_states(self) -> None:
+        """Ask for what was missed; where one group's state must be whole, all must: a message may go to several."""
+        site, installing = self.site, self.site.installing
+        whole = any(group not in site.counts or not j.replay for group, j in installing.states.items())
+        whole = whole or any(snapshot is not None for _, snapshot, _ in installing.arrived.values())
+        for group, joining in installing.states.items():
+            if group not in installing.arrived and joining.providers:
+                after = -1 if whole else site.counts[group]
+                site.say(joining.providers[0], m.AskState(self.joined_in[group], group, after))
+
+    def snapshotted(self, number: int, states: tuple[tuple[GroupId, bytes], ...]) -> None:
+        """The application has given its state of groups, as it was when a configuration opened."""
+        self.site.durable()
+        self.states[number] = dict(states)
+        for old in [n for n in self.states if n <= number - 8]:
+            del self.states[old]
+            self.at_open.pop(old, None)
+        self._give_states()
+
+    def _give_states(self) -> None:
+        """Answer who asks for a state, once the configuration is done and the state is there."""
+        site = self.site
+        for asker, groups in list(self.wants.items()):
+            for group, (number, after) in list(groups.items()):
+                if number in site.undone or group not in self.states.get(number, {}):
+                    continue
+                del groups[group]
+                site.say(asker, self._state(number, group, after))
+            if not groups:
+                del self.wants[asker]
+
+    def _state(self, number: int, group: GroupId, after: int) -> m.State:
+        count = self.at_open[number][group]
+        kept = [(index, entry) for index, entry in self.site.history.get(group, ()) if after < index <= count]
+        # With `causal` one source's messages to different groups are ordered too: a list for each group does not tell.
+        if after >= 0 and len(kept) == count - after and not self.site.setup.causal:
+            missed = tuple(((x.class_id, x.order, x.stamp), x.envelope) for _, x in kept)
+            return m.State(number, group, count, None, missed)
+        return m.State(number, group, count, self.states[number][group])
+
+    def _restore(self) -> None:
+        """All states are there: take over what was missed, in order, or the state itself."""
+        site, installing = self.site, self.site.installing
+        known = {key_of(entry.id) for kept in site.history.values() for _, entry in kept}
+        missed: dict[tuple[m.Place, int], Envelope] = {}
+        for group, (count, snapshot, entries) in sorted(installing.arrived.items()):
+            if group not in installing.states:
+                continue
+            if snapshot is not None:
+                site.out.append(e.Restored(group, count, snapshot, gap=group in site.counts))
+                site.history.pop(group, None)
+            for place, envelope in entries:
+                missed[place, envelope.number] = envelope
+        for (place, _), envelope in sorted(missed.items(), key=lambda item: item[0]):
+            entry = Entry(*place, envelope, 0)
+            if key_of(entry.id) not in known:
+                site.hand(entry)
+                for group in envelope.groups:
+                    if group in installing.states:
+                        site.history.setdefault(group, site.new_history()).append((0, entry))
+        for group, (count, _, _) in installing.arrived.items():
+            if group in installing.states:
+                site.counts[group] = count
+                kept = site.history.get(group)
+                if kept:
+                    renumbered = [(count - len(kept) + 1 + index, entry) for index, (_, entry) in enumerate(kept)]
+                    site.history[group] = site.new_history(renumbered)
+        installing.states, installing.arrived = {}, {}
+        self.joined_in.clear()
+
+    def _entries(self, class_id: ClassId) -> Iterable[Entry]:
+        track = self.site.tracks.get(class_id)
+        return track.entries if track is not None else ()
