@@ -10,6 +10,8 @@ from ordercast.epochs.change import first_setup
 from ordercast.epochs.council import Council
 from ordercast.epochs.messages import Accept, Accepted, Ballot, Decision, Outvoted, Prepare, Promise
 from ordercast.epochs.setup import GroupSetup
+from ordercast.names import Policy
+from ordercast.sim.network import Network
 
 SETUP = first_setup("abc", {"x": GroupSetup(("a", "b"))})
 
@@ -111,6 +113,52 @@ def ignored() -> str | None:
     effects = site.step(events.Received("b", told, m.CONTROL))
     asked = [e.message.decision for e in effects if isinstance(getattr(e, "message", None), m.Accept)]
     return None if asked and all(d.refused == earlier.refused for d in asked) else "an accepted decision is ignored"
+
+
+def world(
+    faults: list[tuple[str, float, str, str, float]], sends: list[tuple[float, str, tuple[str, ...]]], **groups: str
+) -> Any:
+    """Build a world of changes from the modules of the moment."""
+    changing = importlib.import_module("ordercast.sim.changing")
+    setups = importlib.import_module("ordercast.epochs.setup")
+    change = importlib.import_module("ordercast.epochs.change")
+    made = {g: setups.GroupSetup(tuple(m), policy=Policy.AVAILABLE) for g, m in groups.items()}
+    setup = change.first_setup({site for m in groups.values() for site in m}, made)
+    case = changing.Case(
+        setup, frozenset({"fifo", "total"}), Network(latency=1.0), 1, tuple(sends),
+        faults=tuple(changing.Fault(*fault) for fault in faults), suspect_after=4.0,
+    )  # fmt: skip
+    return changing.World(case)
+
+
+def minority() -> str | None:
+    """Two of five sites are cut off: they must decide on nothing (errata 20)."""
+    cuts = [("cut", 10.0, one, other, 60.0) for one in "ab" for other in "cde"]
+    run = world(cuts, [], x="abcde")
+    run.run(50.0)
+    numbers = {site: host.participant.setup.number for site, host in run.hosts.items()}
+    return None if numbers == {"a": 1, "b": 1, "c": 2, "d": 2, "e": 2} else f"a minority decides: {numbers}"
+
+
+def not_again() -> str | None:
+    """Site c rolls back x, which d and e never got; y, which it delivered later, it must deliver again."""
+    silent = [("one-way", 10.5, "c", other, 40.0) for other in "de"]
+    run = world(silent, [(10.0, "d", ("x",)), (12.0, "z", ("y",))], x="cde", y="cz")
+    run.run(14.0)
+    before = [message for message, *_ in run.judge.at("c").log]
+    run.run(48.0)
+    after = [message for message, *_ in run.judge.at("c").log]
+    if before != ["d:1", "z:1"] or run.judge.rolled_back != 2:
+        return f"nothing was rolled back: {before}, {after}"
+    return None if after == ["z:1"] else f"what stays was not delivered again: {after}"
+
+
+def test_a_minority_decides_on_nothing() -> None:
+    assert minority() is None
+
+
+def test_what_stays_is_delivered_again_after_a_rollback() -> None:
+    assert not_again() is None
 
 
 def test_an_accepted_decision_is_proposed_again() -> None:
