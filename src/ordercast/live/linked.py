@@ -11,7 +11,7 @@ from ordercast.wire.tags import Code
 if TYPE_CHECKING:
     from ordercast.live.site import Site
 
-BEAT_S = 2.0
+BEAT_S = 2.5
 
 
 class Links:

@@ -22,8 +22,8 @@ from ordercast.wire.tags import FIRST_OF_SITES, Code, Tag
 if TYPE_CHECKING:
     from ordercast.live.site import Site
 
-HEARTBEAT_S = 1.5  # of silence; looked at every two seconds, so that an idle cluster costs little
-SILENCE_S = 6.0
+HEARTBEAT_S = 2.0  # of silence; looked at every 2.5 s (`live.linked`), so that an idle cluster costs little
+SILENCE_S = 7.0
 WRITE_AHEAD = 2**20  # bytes handed to the socket; what is behind them waits here, control first
 WAITING_AT_MOST = 32 * 2**20
 
