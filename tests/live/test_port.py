@@ -10,7 +10,7 @@ import pytest
 
 from ordercast.client.client import connect
 from ordercast.errors import DroppedError, InputError, LocalError, LostError, UnreachableError
-from ordercast.live import port, session
+from ordercast.live import answers, port, session
 from ordercast.live.config import Cluster, Security
 from ordercast.live.session import Session
 from ordercast.live.site import Site
@@ -181,7 +181,7 @@ def test_answers_that_nobody_reads_are_not_made(tmp_path: Path) -> None:
             for number in range(30_000):
                 raw.say(Tag.ASK, wire.Ask(number, "status"))
             await until(lambda: "answers" in only(site)._holds and only(site).writing_paused)
-            assert only(site)._transport.get_write_buffer_size() < session.WRITE_AHEAD + 50_000
+            assert only(site)._transport.get_write_buffer_size() < answers.WRITE_AHEAD + 50_000
             raw.writer.transport.resume_reading()  # type: ignore[attr-defined]
             assert [(await raw.hear())[1].id for _ in range(30_000)] == list(range(30_000))
             await until(lambda: not only(site)._holds)
@@ -220,7 +220,7 @@ def test_lots_that_nobody_reads_are_not_sent(tmp_path: Path) -> None:
                 if only(site)._reading._unread:
                     raw.say(Tag.TAKEN, wire.Taken(only(site)._reading._unread))
             assert only(site).writing_paused
-            assert only(site)._transport.get_write_buffer_size() < session.WRITE_AHEAD + 200_000
+            assert only(site)._transport.get_write_buffer_size() < answers.WRITE_AHEAD + 200_000
 
     run(work())
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from ordercast.errors import LocalError, OrdercastError, PeerError, bounded
+from ordercast.live.answers import WRITE_AHEAD, Answers
 from ordercast.live.reading import Reading
 from ordercast.wire import clients as wire
 from ordercast.wire.frames import FRAME_AT_MOST, GREETING_AT_MOST, Frame, Splitter, frame
@@ -26,11 +27,10 @@ IDLE_S = 60.0  # a client beats every second unless its program is busy
 LARGE_S = 60.0  # for a large frame, from the moment it is announced
 CLOSE_S = 5.0  # for the client to read why
 POSTS = 1024  # of one client, not yet answered; as `Welcome` says
-WRITE_AHEAD = 256 * 2**10  # bytes the client has not read from its socket
 LARGE = GREETING_AT_MOST
 
 
-class Session(asyncio.Protocol):
+class Session(Answers):
     """One connection; `name` is known once it has logged in."""
 
     def __init__(self, port: "Port") -> None:
@@ -238,36 +238,6 @@ class Session(asyncio.Protocol):
             self.port.large.give(large)
         if self._posts <= POSTS and (self._post_bytes <= self.share or self._posts <= 1):
             self._release("posts")
-
-    def _answer(self, tag: int, value: msgspec.Struct) -> None:
-        """Answer; who does not read answers is not read from."""
-        self.write(tag, value)
-        if self._crowded():
-            self._hold("answers")
-            self._loop.call_soon(self._look_again)
-
-    def _crowded(self) -> bool:
-        return self.writing_paused or self._transport.get_write_buffer_size() > WRITE_AHEAD
-
-    def _look_again(self) -> None:
-        """What the loop could write at once was never told to us as paused."""
-        if not self._crowded():
-            self._release("answers")
-
-    def write(self, tag: int, value: msgspec.Struct) -> None:
-        """Say something."""
-        if not self._transport.is_closing():
-            self._transport.writelines(frame(tag, 0, 0, wire.encode(value)))
-
-    def pause_writing(self) -> None:
-        """The client does not read what it is sent."""
-        self.writing_paused = True
-
-    def resume_writing(self) -> None:
-        """It does again."""
-        self.writing_paused = False
-        self._reading.go_on()
-        self._release("answers")
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do something that ends with the connection."""
