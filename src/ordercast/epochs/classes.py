@@ -1,7 +1,7 @@
 """The classes of a site: their machines, what they deliver, and what the site sends through them."""
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ordercast.core.effects import Append, Deliver, Effect, Placed, Safe
 from ordercast.core.events import Control, Event, Multicast, Received
@@ -13,13 +13,8 @@ from ordercast.epochs.track import Track
 from ordercast.errors import LocalError
 from ordercast.names import ClassId, SiteId
 
-if TYPE_CHECKING:
-    pass
-
 STABILITY = (m.Have, m.Stable, m.AskSafe, m.Whereabouts)
 EARLY_AT_MOST = 10_000  # messages of classes that are not open here yet; what is beyond is sent again by its sender
-DECISIONS_KEPT = 64  # who is further behind starts from a snapshot
-HISTORY_KEPT = 1024  # messages of a group that a site can give to one that comes back
 
 
 class Classes(Handing):

@@ -23,9 +23,6 @@ from ordercast.names import ClassId, Delivery, GroupId, SiteId
 if TYPE_CHECKING:
     from ordercast.epochs.participant import Participant
 
-STABILITY = (m.Have, m.Stable, m.AskSafe, m.Whereabouts)
-EARLY_AT_MOST = 10_000  # messages of classes that are not open here yet; what is beyond is sent again by its sender
-DECISIONS_KEPT = 64  # who is further behind starts from a snapshot
 HISTORY_KEPT = 1024  # messages of a group that a site can give to one that comes back
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     pass
 
 FETCH_AT_MOST = 256  # messages per request
+DECISIONS_KEPT = 64  # who is further behind starts from a snapshot
 
 
 class Opening(Closed):
@@ -40,7 +41,7 @@ class Opening(Closed):
         site, old, new = self.site, self.site.setup, decision.setup
         site.durable()
         site.decisions[new.number] = decision
-        for number in [n for n in site.decisions if n <= new.number - 64 and n not in site.undone]:
+        for number in [n for n in site.decisions if n <= new.number - DECISIONS_KEPT and n not in site.undone]:
             del site.decisions[number]
         taken_in = new.lives.get(site.me) == (site.source.incarnation, new.number)
         if not site.admitted and (not taken_in or decision.number != old.number + 1):

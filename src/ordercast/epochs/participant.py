@@ -24,11 +24,6 @@ from ordercast.epochs.track import Track
 from ordercast.errors import LocalError
 from ordercast.names import ClassId, SiteId
 
-STABILITY = (m.Have, m.Stable, m.AskSafe, m.Whereabouts)
-EARLY_AT_MOST = 10_000  # messages of classes that are not open here yet; what is beyond is sent again by its sender
-DECISIONS_KEPT = 64  # who is further behind starts from a snapshot
-HISTORY_KEPT = 1024  # messages of a group that a site can give to one that comes back
-
 
 class Participant(Classes):
     """One site. The same door as `core.machines.Machines`, and more events (`epochs.events`)."""
