@@ -31,7 +31,7 @@ sim: setup  ## the random campaign: 2,000 seeds x machines x mixes of faults
 	@$(PYTHON) -m benchmarks.campaign
 	@$(PYTHON) -m benchmarks.campaign --nodes
 	@$(PYTHON) -m benchmarks.campaign --changes --seeds 5000
-	@ORDERCAST_CAMPAIGN=1 $(PYTHON) -m pytest tests/node/test_mutants.py tests/epochs/test_mutants.py
+	@ORDERCAST_CAMPAIGN=1 $(PYTHON) -m pytest tests/node/test_mutants.py tests/epochs
 	@ORDERCAST_CAMPAIGN=1 $(PYTHON) -m pytest tests/audit/test_faults.py tests/audit/test_against_naive.py
 
 chaos: setup  ## real processes killed, stopped and started under load; mutated frames; damaged histories
