@@ -5,6 +5,8 @@ import pytest
 from ordercast.errors import HistoryError
 from ordercast.node import inputs as io
 from ordercast.node.settings import Limits
+from ordercast.sim.faults import run
+from tests.support.node_campaign import case
 from tests.support.small_worlds import SmallWorld
 
 
@@ -196,3 +198,21 @@ def test_a_site_that_is_restarted_often_still_takes_checkpoints() -> None:
     assert kept is not None and kept.checkpoint is not None
     assert kept.checkpoint.records > 0
     assert kept.count - kept.checkpoint.records < 30, "a restart steps through little"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "mix", "seed"),
+    [
+        (("sequencer", False), "readers", 1171),
+        (("timestamp", False), "readers", 404),
+        (("hybrid", True), "lossy", 1651),
+        (("sequencer", True), "crashes", 298),
+    ],
+    ids=str,
+)
+def test_an_open_batch_is_not_joined_past_a_post_that_waits(kind: tuple[str, bool], mix: str, seed: int) -> None:
+    """Seeds of the campaign: a message to D joined a batch that was opened before a post to D and E had to wait."""
+    verdict = run(case(kind, mix, seed))
+
+    assert verdict.ok, verdict.findings[:3]

@@ -165,6 +165,9 @@ class Outbox:
         """Send messages as a batch of their own, now or when there is room; raises LocalError for what cannot be."""
         self._check(post)
         if self._must_wait(post.groups):
+            for earlier in list(self._open.values()):  # what joined it from now on would overtake this post
+                if self._before(earlier.groups, post.groups):
+                    self._send(earlier)
             self.waiting.append((post, self.host.clock()))
         else:
             self._send_post(post)
