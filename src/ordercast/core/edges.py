@@ -184,18 +184,21 @@ class Edges:
         return effects
 
     def _acknowledged(self, sender: SiteId, stream: int, upto: int, beyond: tuple[Range, ...]) -> None:
-        out = self._known(sender, stream, upto)
-        before = upto
-        for first, last in beyond:
-            if not before < first <= last <= out.sent:
-                raise PeerError(f"{sender} acknowledges {first}-{last}, which makes no sense here")
-            before = last
+        out = self._out.get((sender, stream))
+        if out is None or upto > out.sent:
+            out = self._known(sender, stream, upto)
         numbers: Iterable[int] = range(out.acked + 1, upto + 1)
         if beyond:
+            before = upto
+            for first, last in beyond:
+                if not before < first <= last <= out.sent:
+                    raise PeerError(f"{sender} acknowledges {first}-{last}, which makes no sense here")
+                before = last
             numbers = chain(numbers, *(range(max(first, out.acked + 1), last + 1) for first, last in beyond))
+        kept, because = out.kept, out.because
         for number in numbers:  # some perhaps for the second time
-            if out.kept.pop(number, None) is not None and number in out.because:
-                self.settling.pay(*out.because.pop(number))
+            if kept.pop(number, None) is not None and because and number in because:
+                self.settling.pay(*because.pop(number))
         if upto > out.acked:
             out.acked, out.since = upto, self.now
         assert out.acked <= out.sent, "acknowledged before it was sent"

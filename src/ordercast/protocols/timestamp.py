@@ -149,7 +149,8 @@ class Timestamp:
 
     def _silent(self, time: int, source: SiteId) -> list[SiteId]:
         """Return the sources whose next stamp could still be smaller; ties go by source (errata 51)."""
-        return [site for site, last in self.heard.items() if (last + 1, site) < (time, source)]
+        before = time - 1
+        return [site for site, last in self.heard.items() if last < before or (last == before and site < source)]
 
     def held(self) -> list[Held]:
         """Everything that waits here."""

@@ -6,6 +6,7 @@ from heapq import heappush
 from ordercast.core.effects import Send
 from ordercast.core.events import Control, Event, LinkDown, LinkUp, Message, Received
 from ordercast.core.resume import Resume
+from ordercast.core.streams import Carry
 from ordercast.names import SiteId
 from ordercast.sim.film import Film, Mark, flight_of
 from ordercast.sim.happenings import ARRIVE, LINK, RESUME, TICK, Happening, Link, Outcome, Resumed, Trace
@@ -48,7 +49,7 @@ class Carrier:
     def _send(self, sender: SiteId, send: Send, on_network: dict[Message, float]) -> None:
         network, outcome, departs = self.network, self.outcome, self.now
         to, message = send.to, send.message
-        if isinstance(message, Control):
+        if type(message) is not Carry and isinstance(message, Control):
             outcome.control += 1
             if type(message) is Resume:
                 self._resume(sender, send)

@@ -112,7 +112,10 @@ class World(Carrier):
             return
         self._pending -= 1
         if kind == ARRIVE:
-            self._arrive(site, what)  # type: ignore[arg-type]
+            if self._down or self._paused:
+                self._arrive(site, what)  # type: ignore[arg-type]
+            else:
+                self._feed(site, what)  # type: ignore[arg-type]
             return
         if kind == ORDER:
             self._next_order()
@@ -143,10 +146,13 @@ class World(Carrier):
         self._awake[site] = None
         if not self._ticking:
             self._wake(site)
-        self._carry_out(site, effects)
+        if self.logs is None:
+            self._apply(site, effects)
+        else:
+            self._carry_out(site, effects)
 
     def _carry_out(self, site: SiteId, effects: list[Effect]) -> None:
-        """Apply what a step asks for, or some of it when the site is doomed; keep a checkpoint now and then."""
+        """Apply what a step of a durable site asks for, or some of it when it is doomed; checkpoint now and then."""
         if site in self._doomed:
             self._doomed.discard(site)
             self._apply(site, effects[: self.chance.randrange(len(effects) + 1)])
