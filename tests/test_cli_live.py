@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.test_site import ports
+from tests.support.live import ports
 from tests.test_cli import ordercast
 
 

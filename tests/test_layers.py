@@ -96,3 +96,11 @@ def test_only_spark_knows_pyspark() -> None:
     users = {layer(path) for path in SOURCE.rglob("*.py") if any(n.startswith("pyspark") for n in imported(path))}
 
     assert users == {"spark"}
+
+
+def test_nothing_is_pickled() -> None:
+    """Issue 12, security: what is read from a disk or a peer is data and is checked; it is never code."""
+    banned = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}
+    users = [path for path in SOURCE.rglob("*.py") if banned & {name.split(".")[0] for name in imported(path)}]
+
+    assert users == []

@@ -11,7 +11,7 @@ from ordercast.errors import LostError
 from ordercast.live.site import Site
 from ordercast.protocols.registry import MACHINES
 from ordercast.verify.rings import tangled
-from tests.live.test_site import Running, cluster, linked, quiet, run
+from tests.support.live import Running, cluster, linked, quiet, run
 
 GROUPS = {"a": ["p", "q"], "b": ["q", "r"], "c": ["p", "r"], "d": ["p", "q", "r"]}
 

@@ -14,7 +14,7 @@ from ordercast.live.config import Cluster
 from ordercast.live.site import Site
 from ordercast.node.recovery import decode
 from ordercast.node.settings import Limits
-from tests.live.test_site import cluster, run
+from tests.support.live import cluster, run
 
 
 def checkpoint_at(config: Cluster) -> int:

@@ -16,7 +16,7 @@ from ordercast.live.config import Security
 from ordercast.live.session import Session
 from ordercast.live.site import Site
 from ordercast.node.settings import Limits
-from tests.live.test_site import Running, cluster, ports, quiet, run
+from tests.support.live import Running, cluster, ports, quiet, run
 
 
 def sessions(site: Site) -> set[Session]:

@@ -19,7 +19,7 @@ from ordercast.live.tls import context, make_certs
 from ordercast.live.tokens import read_tokens
 from ordercast.names import Planner
 from ordercast.node.settings import Limits
-from tests.live.test_site import GROUPS, Running, cluster, ports, run
+from tests.support.live import GROUPS, Running, cluster, ports, run
 
 GOOD: dict[str, Any] = {"sites": {"p": "localhost:1", "q": "localhost:2"}, "groups": {"g": ["p", "q"]}}
 

@@ -10,7 +10,7 @@ from ordercast.audit.local import LocalSource
 from ordercast.audit.verdict import Verdict, audit
 from ordercast.live import export
 from ordercast.node.settings import Limits
-from tests.live.test_site import Running, cluster, quiet, run
+from tests.support.live import Running, cluster, quiet, run
 
 
 @pytest.mark.slow

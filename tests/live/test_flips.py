@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from ordercast.live.site import Site
-from tests.live.test_site import cluster, ports, run
+from tests.support.live import cluster, ports, run
 from tests.support.proxies import Proxy
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.test_site import GROUPS, cluster
 from tests.support.fuzz import fuzz_clients, fuzz_frames
+from tests.support.live import GROUPS, cluster
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from ordercast.errors import HistoryError
 from ordercast.live.config import Security
 from ordercast.live.site import Site
 from ordercast.live.tls import make_certs
-from tests.live.test_site import Running, cluster, linked, ports, run
+from tests.support.live import Running, cluster, linked, ports, run
 
 
 async def fetch(address: str, path: str) -> str:

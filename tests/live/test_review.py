@@ -13,7 +13,7 @@ from ordercast.history.store import Position
 from ordercast.live.site import Site
 from ordercast.node.settings import Limits
 from ordercast.protocols.propagation.messages import Propagate
-from tests.live.test_site import Running, cluster, linked, quiet, run
+from tests.support.live import Running, cluster, linked, quiet, run
 
 
 @pytest.mark.slow

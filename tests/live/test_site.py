@@ -1,13 +1,11 @@
 """Sites on real TCP: order, receipts, resume, back-pressure, refusals."""
 
 import asyncio
-import socket
-from collections.abc import Coroutine
+import logging
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import pytest
-import uvloop
 
 from ordercast.client.client import connect
 from ordercast.errors import HistoryError, InputError, LocalError, UnreachableError
@@ -18,71 +16,10 @@ from ordercast.node.inputs import DiskFailed
 from ordercast.node.settings import Limits
 from ordercast.protocols.registry import MACHINES
 from ordercast.verify.rings import tangled
-
-GROUPS = {"a": ["p", "q"], "b": ["q", "r"], "c": ["p", "r"]}
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(25):
-            await work
-
-    uvloop.run(limited())
-
-
-def ports(count: int) -> list[str]:
-    held = [socket.socket() for _ in range(count)]
-    for one in held:
-        one.bind(("127.0.0.1", 0))
-    found = [f"127.0.0.1:{one.getsockname()[1]}" for one in held]
-    for one in held:
-        one.close()
-    return found
-
-
-def cluster(folder: Path, groups: dict[str, list[str]] = GROUPS, extra: str = "", **options: Any) -> Cluster:
-    names = sorted({site for sites in groups.values() for site in sites} | set(extra))
-    addresses = ports(2 * len(names))
-    sites, clients = dict(zip(names, addresses, strict=False)), dict(zip(names, addresses[len(names) :], strict=True))
-    options.setdefault("durable", False)
-    return Cluster(sites=sites, clients=clients, groups=groups, folder=str(folder), **options)
-
-
-class Running:
-    """A whole cluster in this process."""
-
-    def __init__(self, config: Cluster) -> None:
-        self.config = config
-        self.sites: dict[str, Site] = {}
-
-    async def __aenter__(self) -> dict[str, Site]:
-        for name in self.config.sites:
-            self.sites[name] = Site(self.config, name)
-            await self.sites[name].start()
-        await linked(self.sites)
-        return self.sites
-
-    async def __aexit__(self, *_: object) -> None:
-        for site in self.sites.values():
-            await site.stop()
-
-
-async def linked(sites: dict[str, Site]) -> None:
-    """Wait until all sites are in one epoch and have the links they need."""
-    while (
-        len({site.node.peers.epoch for site in sites.values()}) > 1
-        or not all(all(site.status()["peers"].values()) for site in sites.values())
-    ):  # fmt: skip
-        await asyncio.sleep(0.01)
-
-
-async def quiet(sites: dict[str, Site]) -> None:
-    """Wait until nothing is under way; nothing may be left held."""
-    for _ in range(3):
-        while any(site.node.outbox.unsafe or not site.node.machines.idle for site in sites.values()):
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.02)
-    assert [held for site in sites.values() for held in site.status()["held"]] == []
+from ordercast.wire.frames import frame
+from ordercast.wire.peers import VERSION, Hello
+from ordercast.wire.tags import Tag
+from tests.support.live import GROUPS, Running, cluster, ports, quiet, run
 
 
 @pytest.mark.slow
@@ -275,7 +212,11 @@ def test_sites_that_differ_refuse_each_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_bad_bytes_close_that_link_only(tmp_path: Path) -> None:
+def test_bad_bytes_close_that_link_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What a peer says wrong is told in a line that is no longer for a longer lie."""
+    caplog.set_level(logging.INFO)
+    hello = Hello(VERSION, "x" * 9000, "y" * 9000, "z" * 9000, 1, 1, "w" * 9000)
+
     async def work() -> None:
         config = cluster(tmp_path)
         async with Running(config) as sites:
@@ -285,6 +226,7 @@ def test_bad_bytes_close_that_link_only(tmp_path: Path) -> None:
                 b"\xff" * 1000,
                 bytes(64),
                 b"\0\0\0\1\x64\0\0\0\0\0\0\0\0\0\0\0\0\xc1",
+                b"".join(frame(Tag.HELLO, 0, 0, msgspec.msgpack.encode(hello))),
             ):
                 reader, writer = await asyncio.open_connection(host, port)
                 writer.write(junk)
@@ -294,6 +236,8 @@ def test_bad_bytes_close_that_link_only(tmp_path: Path) -> None:
             assert receipt is not None and all(sites["q"].status()["peers"].values())
 
     run(work())
+    assert any("yyy" in record.getMessage() for record in caplog.records)
+    assert max(len(record.getMessage()) for record in caplog.records) < 500
 
 
 @pytest.mark.slow

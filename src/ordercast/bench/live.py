@@ -7,7 +7,6 @@ message by message and note source and number of each: order and completeness ar
 import asyncio
 import gc
 import multiprocessing
-import pickle
 import resource
 import shutil
 import socket
@@ -108,7 +107,7 @@ def measure(
         _all(workers, "done", RUN_S)
         rss = _ask(workers, "rss")
         notes = _ask(workers, "notes")
-        logs = {site: pickle.loads(Path(notes[site]).read_bytes()) for site in sites}
+        logs = {site: _notes_of(Path(notes[site])) for site in sites}
         _tell(workers, "stop")
         for process, _ in workers.values():
             process.join(10)
@@ -236,7 +235,7 @@ async def _site(task: Task, senders: list[str], pipe: Connection) -> None:
             elif word == "notes":
                 path = Path(task.cluster.folder) / f"{task.me}.notes"
                 if reader is not None:
-                    path.write_bytes(pickle.dumps(reader.notes()))
+                    path.write_bytes(msgspec.msgpack.encode(reader.notes()))
                 pipe.send((word, str(path)))
             elif word == "go":
                 if reader is None:
@@ -320,6 +319,12 @@ class _Reader:
             self.late.append((source, message.number, took))
             left -= 1
 
-    def notes(self) -> tuple[Any, Any, Any, list[tuple[int, int, float]]]:
+    def notes(self) -> tuple[bytes, bytes, bytes, list[tuple[int, int, float]]]:
         """Return everything."""
-        return self.sources, self.groups, self.numbers, self.late
+        return self.sources.tobytes(), self.groups.tobytes(), self.numbers.tobytes(), self.late
+
+
+def _notes_of(path: Path) -> tuple[bytes, bytes, "array[int]", list[tuple[int, int, float]]]:
+    """Read what a reader noted: of each message its source, its group and its number, and of some how long it took."""
+    sources, groups, numbers, late = msgspec.msgpack.decode(path.read_bytes())
+    return sources, groups, array("L", numbers), late

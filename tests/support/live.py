@@ -1,0 +1,77 @@
+"""A whole cluster in this process, on real TCP."""
+
+import asyncio
+import socket
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from ordercast.live.config import Cluster
+from ordercast.live.site import Site
+
+GROUPS = {"a": ["p", "q"], "b": ["q", "r"], "c": ["p", "r"]}
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(25):
+            await work
+
+    uvloop.run(limited())
+
+
+def ports(count: int) -> list[str]:
+    held = [socket.socket() for _ in range(count)]
+    for one in held:
+        one.bind(("127.0.0.1", 0))
+    found = [f"127.0.0.1:{one.getsockname()[1]}" for one in held]
+    for one in held:
+        one.close()
+    return found
+
+
+def cluster(folder: Path, groups: dict[str, list[str]] = GROUPS, extra: str = "", **options: Any) -> Cluster:
+    names = sorted({site for sites in groups.values() for site in sites} | set(extra))
+    addresses = ports(2 * len(names))
+    sites, clients = dict(zip(names, addresses, strict=False)), dict(zip(names, addresses[len(names) :], strict=True))
+    options.setdefault("durable", False)
+    return Cluster(sites=sites, clients=clients, groups=groups, folder=str(folder), **options)
+
+
+class Running:
+    """A whole cluster in this process."""
+
+    def __init__(self, config: Cluster) -> None:
+        self.config = config
+        self.sites: dict[str, Site] = {}
+
+    async def __aenter__(self) -> dict[str, Site]:
+        for name in self.config.sites:
+            self.sites[name] = Site(self.config, name)
+            await self.sites[name].start()
+        await linked(self.sites)
+        return self.sites
+
+    async def __aexit__(self, *_: object) -> None:
+        for site in self.sites.values():
+            await site.stop()
+
+
+async def linked(sites: dict[str, Site]) -> None:
+    """Wait until all sites are in one epoch and have the links they need."""
+    while (
+        len({site.node.peers.epoch for site in sites.values()}) > 1
+        or not all(all(site.status()["peers"].values()) for site in sites.values())
+    ):  # fmt: skip
+        await asyncio.sleep(0.01)
+
+
+async def quiet(sites: dict[str, Site]) -> None:
+    """Wait until nothing is under way; nothing may be left held."""
+    for _ in range(3):
+        while any(site.node.outbox.unsafe or not site.node.machines.idle for site in sites.values()):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.02)
+    assert [held for site in sites.values() for held in site.status()["held"]] == []
