@@ -11,10 +11,11 @@ from tests.support.planted import planted
 
 P, O, I, N, R = "node.pipeline", "node.outbox", "node.intake", "node.node", "node.recovery"  # noqa: E741
 D, A, W, C, L = "node.deliveries", "node.readers", "node.peers", "node.pace", "node.links"
-PROPAGATION, SEQUENCER, ARROW, CAUSAL = (
+PROPAGATION, SEQUENCER, ARROW, TWO_PHASE, CAUSAL = (
     ("propagation", False),
     ("sequencer", False),
     ("arrow", False),
+    ("two-phase", False),
     ("propagation", True),
 )
 
@@ -43,7 +44,7 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]], Kind]] = [
     ("a checkpoint before its index", R, [("if node.pipeline.write_positions():", "if False:")], PROPAGATION),
     ("messages are renumbered after a restart", R, [("        node.outbox.messages = first + many - 1\n", "")], PROPAGATION),
     ("what is replayed is not delivered", R, [("            node.deliver(effect, again=True)", "            pass")], PROPAGATION),
-    ("meetings are not replayed", R, [("        node.peers.met[stored.peer] = Life(stored.incarnation, stored.records)\n", "")], ARROW),
+    ("meetings are not replayed", R, [("        node.peers.met[stored.peer] = Life(stored.incarnation, stored.records)\n", "")], TWO_PHASE),
     ("what is delivered again is not in the index", N, [("if not again or position.position >= self.history.next_position:", "if not again:")], PROPAGATION),
     ("a window is not returned", O, [("            self.unsafe_bytes.pop(sent.groups, None)", "            pass")], PROPAGATION),
     ("a window is returned twice", O, [("left = self.unsafe_bytes.get(sent.groups, 0) - sent.size", "left = self.unsafe_bytes.get(sent.groups, 0) - 2 * sent.size")], PROPAGATION),
@@ -61,7 +62,7 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]], Kind]] = [
     ("who waits is not told when a site stops", N, [('            self.outbox.close(LostError("the site was stopped"))\n', "")], PROPAGATION),
     ("who waits is not told when the cluster begins anew", L, [("        node.outbox.lose(lost)\n", "")], PROPAGATION),
     ("who waits is not told when the disk is full", N, [("        self.outbox.close(error)\n", "")], PROPAGATION),
-    ("meetings are not written", L, [("elif news and node.settings.durable:", "elif False:")], ARROW),
+    ("meetings are not written", L, [("elif news and node.settings.durable:", "elif False:")], TWO_PHASE),
     ("incarnations are not checked", W, [("if known.incarnation != hello.incarnation:", "if False:")], ARROW),
     ("a lost site sends on", N, [("        if self.peers.lost is not None:\n", "        if False:\n")], ARROW),
     ("links that come up are not stepped", L, [("        node.step(LinkUp(given.peer))\n", "")], PROPAGATION),

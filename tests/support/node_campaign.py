@@ -133,7 +133,8 @@ def faults(found: Deployment, mix: str, chance: random.Random, *, durable: bool)
     if mix in LOSSES:
         site, at = chance.choice(sites), chance.uniform(1, 3)
         if mix == "lost":
-            others = [other for other in sites if other != site and chance.random() < 0.5]
+            share = chance.choice([0.5, 1.0])  # with everybody down at once, only what is on disks is known
+            others = [other for other in sites if other != site and chance.random() < share]
             return (*(Fault("kill", at, other, lasts=0.3) for other in others), Fault("lost", at, site))
         return (Fault("backup", chance.uniform(0.3, at), site), Fault("restore", at, site))
     some = []
