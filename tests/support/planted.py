@@ -59,7 +59,11 @@ EPOCHS = [
         "participant",
     )
 ]
-CHANGING = [*EPOCHS, "ordercast.sim.mishaps", "ordercast.sim.changing", "tests.support.epoch_campaign"]
+CHANGING = [
+    *EPOCHS,
+    *(f"ordercast.sim.{name}" for name in ("mishaps", "changing", "explore_changes")),
+    *(f"tests.support.{name}" for name in ("epoch_campaign", "change_cases")),
+]
 """Participants in the order of their imports, and the world that drives them."""
 PLANNERS = [f"ordercast.planning.{name}" for name in ("forest", "propagation_graph", "metagroup_tree", "central")]
 

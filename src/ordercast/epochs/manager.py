@@ -147,6 +147,7 @@ class Manager(Wishes):
             return
         state.before = site.before(planned.closed)
         empty = {who for who, (_, number) in planned.setup.lives.items() if number == planned.setup.number}
+        empty |= self._lives().keys() - planned.setup.sites.keys()  # who is removed, and has lost its disk
         for other in sorted(set(site.setup.sites) - empty):
             classes = tuple(c for c in planned.closed if other in site.setup.classes[c].sites)
             before = tuple(c for c in state.before if other in site.earlier[c].sites)
@@ -244,6 +245,7 @@ class Manager(Wishes):
                 for other in decision.installers:
                     if other not in state.installed.get(number, ()) and other not in site.suspected:
                         site.say(other, m.AskInstalled(number))
+                self._finish(number)
         self.look()
 
     @property

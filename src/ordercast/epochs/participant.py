@@ -109,6 +109,8 @@ class Participant(Classes):
                     self.say(sender, m.At(number))
                 elif self.opening.has_installed(which):
                     self.say(sender, m.Installed(which))
+                elif not self.admitted:
+                    self.say(sender, self._its_wish())
             case m.AskDone(which):
                 if which <= number and which not in self.undone:
                     self.say(sender, m.Done(which))
@@ -203,15 +205,16 @@ class Participant(Classes):
 
     def _wish(self) -> None:
         """Tell the manager what is asked for here, what stands still, and whom this site suspects."""
-        touch = self.stands_still()
-        if not (self.asked_for or touch or self.suspected or self._wishes):
+        if not (self.asked_for or self.stands_still() or self.suspected or self._wishes):
             return
-        suspected, life = tuple(sorted(self.suspected)), 0 if self.admitted else self.source.incarnation
-        wish = m.Wish(self.setup.number, tuple(self.asks()), tuple(sorted(touch)), suspected, life)
-        leader = self.leader
-        for other in self.setup.council if life else () if leader is None else (leader,):
+        wish, leader = self._its_wish(), self.leader
+        for other in self.setup.council if wish.life else () if leader is None else (leader,):
             if other != self.me:
                 self.say(other, wish)
+
+    def _its_wish(self) -> m.Wish:
+        suspected, life = tuple(sorted(self.suspected)), 0 if self.admitted else self.source.incarnation
+        return m.Wish(self.setup.number, tuple(self.asks()), tuple(sorted(self.stands_still())), suspected, life)
 
     @property
     def leader(self) -> SiteId | None:
@@ -259,7 +262,10 @@ class Participant(Classes):
 
     @property
     def _wishes(self) -> bool:
-        return self.council.accepted is not None or not self.admitted
+        """Whether it waits for a decision; who was removed and came back empty waits to be added, and says nothing."""
+        if not self.admitted:
+            return self.me in self.setup.sites or not self.setup.number
+        return self.council.accepted is not None
 
     def under_way(self, class_id: ClassId) -> int:
         """How many messages of a class are not where they should be."""

@@ -92,7 +92,8 @@ class Wishes:
 
     def _lives(self) -> dict[SiteId, int]:
         """Return who came with an empty disk."""
-        return {who: life for who, life in self.site.fresh.items() if who in self.state.wishes}
+        sites = self.site.setup.sites
+        return {who: life for who, life in self.site.fresh.items() if who in self.state.wishes and who in sites}
 
     def _without(self) -> set[tuple[SiteId, GroupId]]:
         """Return who is known not to have the state of which group."""
@@ -131,13 +132,19 @@ class Wishes:
         who = state.installed.setdefault(number, [])
         if sender not in who:
             who.append(sender)
+        self._finish(number)
+
+    def _finish(self, number: int) -> None:
+        """Tell everybody when all have installed a configuration who can."""
+        site, state = self.site, self.state
         decision = site.decisions.get(number)
         if decision is None or not self.leads:
             return
         left = {s for s in decision.installers if s in self.suspected and not site.setup.is_member(s)}
         left |= {s for s in decision.installers if site.setup.lives.get(s, (0, 0))[1] > number}  # it lost what it had
-        if set(decision.installers) - left <= set(who):
-            del state.installed[number]
+        left |= {s for s in decision.installers if s in site.fresh and s not in site.setup.sites}  # and was removed
+        if set(decision.installers) - left <= set(state.installed.get(number, ())):
+            state.installed.pop(number, None)
             for other in sorted(site.setup.sites):
                 if other != site.me and other not in site.suspected:
                     site.say(other, m.Done(number))

@@ -27,6 +27,14 @@ class Application:
         self.inherited: dict[GroupId, list[Message]] = {}
         """What the site was given as the state of a group."""
 
+    def copy(self) -> "Application":
+        """Return another one that has seen the same."""
+        other = Application()
+        other.log = list(self.log)
+        other.groups = {group: list(known) for group, known in self.groups.items()}
+        other.inherited = dict(self.inherited)
+        return other
+
 
 class Changes:
     """Judges a run. Call the methods in the order in which things happen."""
@@ -44,6 +52,18 @@ class Changes:
         self.rolled_back = 0
         self.lives: dict[SiteId, int] = {}
         self._nobody_in: dict[SiteId, set[GroupId]] = {}  # groups whose only member has lost its disk
+
+    def copy(self) -> "Changes":
+        """Return a judge that has seen the same, and may see something else from now on."""
+        other = Changes(self.promises)
+        other.sends, other.safe, other.dropped, other.lost = (
+            dict(self.sends), set(self.safe), set(self.dropped), set(self.lost),
+        )  # fmt: skip
+        other.applications = {site: application.copy() for site, application in self.applications.items()}
+        other.found, other._decisions = list(self.found), dict(self._decisions)
+        other.rolled_back, other.lives = self.rolled_back, dict(self.lives)
+        other._nobody_in = dict(self._nobody_in)
+        return other
 
     def at(self, site: SiteId) -> Application:
         """Return the application of a site."""

@@ -1,0 +1,63 @@
+"""Every interleaving of a change, and every single fault in every moment of it: samples here, all in `make sim`."""
+
+import importlib
+
+import pytest
+
+from ordercast.names import Delivery, Policy
+from ordercast.sim.explore_changes import FAULTS, Explorer
+from tests.support.change_cases import CHANGES, PROTOCOLS, small
+from tests.support.planted import planted
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_change_ends_in_every_interleaving(protocol: str, change: str) -> None:
+    explored = Explorer(small(change, protocol), later=True).run()
+
+    assert explored.whole and explored.found == []
+    assert explored.ends >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", CHANGES)
+def test_one_fault_in_any_moment(change: str) -> None:
+    """Each change with another protocol, policy and delivery; three messages are sent meanwhile."""
+    index = list(CHANGES).index(change)
+    policy, delivery = list(Policy)[index % 2], list(Delivery)[index // 2 % 2]
+    case = small(change, PROTOCOLS[index % 4], 3, policy, delivery)
+    explored = Explorer(case, later=True).run(FAULTS, every=97 if change == "remove" else 29)
+
+    assert explored.whole and explored.found == [], explored.found[:3]
+    assert set(explored.faults) == set(FAULTS)
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+@pytest.mark.parametrize("delivery", list(Delivery))
+def test_a_message_beside_a_change_up_to_a_limit(policy: Policy, delivery: Delivery) -> None:
+    """The first thousands of moments; `make sim` meets them all."""
+    explored = Explorer(small("join", "propagation", 1, policy, delivery), limit=1500).run()
+
+    assert explored.found == []
+
+
+CLOSED = "            self.closed.add(class_id)\n            self.machines.pop(class_id, None)"
+SORTED = "    lines.sort(key=lambda line: (line.order, line.stamp))"
+BUGS = [
+    ("a class goes on after it was closed", CLOSED, "            pass"),
+    ("a cut without the last message", SORTED, SORTED + "\n    del lines[-1:]"),
+    ("a source sends nothing again", "                site.sending.send_again(number)", "                pass"),
+    ("done is not heard", "            if not newer:\n                self._finish(class_id)", "            pass"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", BUGS, ids=[name for name, _, _ in BUGS])
+def test_the_explorer_sees_what_is_wrong(bug: tuple[str, str, str]) -> None:
+    with planted("epochs", bug[1:]):
+        explorer = importlib.import_module("ordercast.sim.explore_changes")
+        cases = importlib.import_module("tests.support.change_cases")
+        later = explorer.Explorer(cases.small("leave", "propagation", 3), later=True).run(("crash", "suspect"), every=9)
+        beside = explorer.Explorer(cases.small("leave", "propagation", 1), limit=1500).run()
+
+    assert later.found or beside.found
