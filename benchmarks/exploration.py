@@ -2,7 +2,7 @@
 
 Run: python -m benchmarks.exploration
 
-With `--changes`: every interleaving of each change, alone with every single fault in every moment, and beside a message.
+With `--changes`: every interleaving of each change, alone with every single fault in every moment, or with a message.
 """
 
 import argparse
@@ -14,8 +14,8 @@ from benchmarks.results import record, table
 from tests.support import change_cases
 from tests.support.campaign import DENSE, EXPLORED, RING, small_case
 
-from ordercast.protocols.registry import MACHINES
 from ordercast.names import Delivery, Policy
+from ordercast.protocols.registry import MACHINES
 from ordercast.sim import explore_changes
 from ordercast.sim.explorer import Explorer
 
