@@ -238,7 +238,6 @@ def test_an_added_site_learns_everything_and_joins() -> None:
     sends = tuple((float(t), "abc"[t % 3], ("x",)) for t in range(30))
     case = Case(groups, ALL, QUIET, 21, sends, changes=((5.0, "a", AddSite("n", "there")), (12.0, "b", Join("x", "n"))))
     world = World(case)
-    world.at(6.0, world.add_site, "n")
     world.run(300.0)
 
     assert findings(world) == []

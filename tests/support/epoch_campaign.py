@@ -3,14 +3,13 @@
 import random
 from dataclasses import dataclass
 
-from ordercast.core.configuration import Destination
 from ordercast.epochs.change import first_setup
 from ordercast.epochs.requests import AddSite, Change, Create, Delete, Join, Leave, RemoveSite, Set
 from ordercast.epochs.setup import GroupSetup, Setup
-from ordercast.errors import LocalError
-from ordercast.names import Delivery, Level, Planner, Policy, SiteId
+from ordercast.names import Delivery, Level, Planner, Policy
 from ordercast.protocols.registry import MACHINES, Causal
 from ordercast.sim.changing import Case, Fault
+from ordercast.sim.churn import destinations
 from ordercast.sim.network import Network
 
 SITES = "abcde"
@@ -77,19 +76,6 @@ def change(setup: Setup, chance: random.Random) -> Change:
         AddSite(site, "elsewhere"),
     ]  # fmt: skip
     return chance.choice(found)
-
-
-def destinations(setup: Setup, site: SiteId) -> list[Destination]:
-    """Return where a site may send to at first."""
-    several = {(a, b) for a in setup.groups for b in setup.groups if a < b}
-    found: list[Destination] = [(group,) for group in setup.groups]
-    for pair in sorted(several):
-        try:
-            if setup.destination(site, pair) is not None:
-                found.append(pair)
-        except LocalError:
-            continue
-    return found
 
 
 def case(seed: int, kind: Kind | None = None) -> Case:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ordercast.errors import InputError
 from ordercast.membership.files import read_membership
-from ordercast.names import ClassRule, Level, Planner
+from ordercast.names import ClassRule, Delivery, Level, Planner, Policy
 from ordercast.show.terminal import Screen
 
 Protocol = Literal[
@@ -43,6 +43,11 @@ def simulate(
     jitter: float = 0.0,
     crash: tuple[str, ...] = (),
     cut: tuple[str, ...] = (),
+    churn: float = 0.0,
+    change: tuple[str, ...] = (),
+    suspect: tuple[str, ...] = (),
+    policy: Policy | None = None,
+    delivery: Delivery | None = None,
     out: Path | None = None,
     picture: Path | None = None,
     trace: Annotated[bool, Parameter(negative="")] = False,
@@ -89,6 +94,19 @@ def simulate(
         SITE@T or SITE@T:T2: stop a site at T, restart it at T2 from its log.
     cut
         A,B@T:T2: nothing passes between A and B from T to T2.
+    churn
+        So many joins and leaves per unit of time, at random.
+    change
+        "join G S@T": ask for a change at T: join G S, leave G S, create G S,S, delete G, add S, remove S, set G OPTION
+        or level L; may be given several times.
+    suspect
+        SITE@T:T2: everybody suspects a site that is well.
+    policy
+        What becomes of groups whose member fails: available (they go on without it) or atomic (they wait).
+    delivery
+        agreed (what is ordered is delivered; a site that was cut off may have to roll back) or safe. Any of --churn,
+        --change, --suspect, --policy and --delivery runs sites that change configurations; crashed sites come back in
+        the end.
     out
         Write the run as Parquet to this folder.
     picture
@@ -109,6 +127,17 @@ def simulate(
     if messages < 1 or senders < 1 or jitter < 0:
         raise InputError("--messages and --senders must be at least 1, --jitter at least 0")
     members = read_membership(membership).with_unions(unions_of(union))
+    if churn or change or suspect or policy is not None or delivery is not None:
+        if classes is not None or out is not None or picture is not None or workload != "uniform":
+            raise InputError("--classes, --out, --picture and --workload are for groups that do not change")
+        from ordercast.cli.changes import simulate_changes
+
+        like = (protocol, planner, policy or Policy.AVAILABLE, delivery or Delivery.AGREED)
+        traffic = (messages, senders, several, seed)
+        weather = (loss, duplicate, jitter, crash, cut, suspect)
+        return simulate_changes(
+            members, like, level, traffic, weather, churn, change, causal=causal, trace=trace, as_json=as_json
+        )
     cuts = tuple(_cut(text) for text in cut)
     network = Network(jitter=jitter, loss=loss, duplicate=duplicate, cuts=cuts)
     crashes = tuple(_crash(text) for text in crash)
@@ -220,6 +249,10 @@ def explore(
     duplicates: int = 0,
     crashes: int = 0,
     reorder: Annotated[bool, Parameter(negative="")] = False,
+    change: str = "",
+    fault: tuple[str, ...] = (),
+    policy: Policy = Policy.AVAILABLE,
+    delivery: Delivery = Delivery.AGREED,
     states: int = 10_000_000,
     seed: int = 0,
     picture: Path | None = None,
@@ -256,6 +289,15 @@ def explore(
         How many sites may crash and restart, at any point.
     reorder
         Links may deliver in any order.
+    change
+        "join G S" and the like (see simulate): explore the change beside the messages.
+    fault
+        With --change: crash, between (two effects), lose (its disk), loss, double, overtake, suspect, cut or pause; it
+        may happen once, in any moment, at any site or link; may be given several times.
+    policy
+        With --change: available or atomic.
+    delivery
+        With --change: agreed or safe.
     states
         Give up after so many states.
     seed
@@ -277,6 +319,15 @@ def explore(
     if messages < 1 or min(losses, duplicates, crashes) < 0 or states < 1:
         raise InputError("--messages and --states must be at least 1, faults at least 0")
     members = read_membership(membership).with_unions(unions_of(union))
+    if change:
+        if classes is not None or picture is not None or losses or duplicates or crashes or reorder:
+            raise InputError("with --change give faults as --fault; --classes and --picture are for groups that stay")
+        from ordercast.cli.changes import explore_change
+
+        like = (protocol, planner, policy, delivery)
+        return explore_change(members, like, level, change, fault, messages, states, causal=causal, as_json=as_json)
+    if fault:
+        raise InputError("--fault goes with --change; without it give --losses, --duplicates, --crashes or --reorder")
     scenario = Scenario(
         members, protocol, planner, level=level, class_rule=classes, causal=causal, senders=2, seed=seed
     )  # fmt: skip

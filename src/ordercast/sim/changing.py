@@ -18,7 +18,7 @@ from ordercast.epochs import events as e
 from ordercast.epochs import snapshot
 from ordercast.epochs.change import plan_change
 from ordercast.epochs.messages import Decided
-from ordercast.epochs.requests import Change
+from ordercast.epochs.requests import AddSite, Change
 from ordercast.errors import LocalError
 from ordercast.names import ClassId, Delivery, GroupId, SiteId
 from ordercast.sim.mishaps import Case, Fault, Host, Mishaps, nothing, tells
@@ -71,6 +71,8 @@ class World(Mishaps):
     def _request(self, site: SiteId, change: Change) -> None:
         host = self.hosts.get(site)
         if host is not None and host.up and not host.paused:
+            if isinstance(change, AddSite) and change.site not in self.hosts:
+                self.add_site(change.site)
             self.feed(host, e.Requested(change))
         else:
             self.at(self.now + 5.0, self._request, site, change)
