@@ -368,7 +368,7 @@ def test_errata_48_combining_in_any_order_inverts_a_source() -> None:
 @pytest.mark.parametrize(
     "rule",
     [
-        ("(last + 1, site) < (time, source)", "last + 1 < time"),
+        ("last < before or (last == before and site < source)", "last < before"),
         ("for site, last in self.heard.items()", "for site, last in ()"),
     ],
     ids=["ties", "sources of other groups"],
