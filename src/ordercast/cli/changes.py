@@ -138,7 +138,7 @@ def explore_change(
     as_json: bool,
 ) -> int:
     """Explore, and print."""
-    from ordercast.sim.explore_changes import FAULTS, Explorer
+    from ordercast.sim.explore_changes import FAULTS, Explored, Explorer
 
     unknown = next((kind for kind in faults if kind not in FAULTS), None)
     if unknown is not None:
@@ -151,7 +151,13 @@ def explore_change(
         where = destinations(setup, site)
         sends.append((0.2 + index, site, where[index % len(where)]))
     case = case_of(setup, Network(latency=1.0), 1, tuple(sends), ((0.5, sites[0], read_change(change)),))
-    explored = Explorer(case, states, later=bool(faults)).run(faults)
+    with Screen(stderr=True).status("exploring") as status:
+
+        def say(so_far: Explored) -> None:
+            tried = f", {sum(so_far.faults.values())} faults" if faults else ""
+            status.update(f"{so_far.moments} moments{tried}, {len(so_far.found)} violations")
+
+        explored = Explorer(case, states, later=bool(faults), say=say).run(faults)
     ok = explored.whole and not explored.found
     first = explored.found[0] if explored.found else None
     result = {

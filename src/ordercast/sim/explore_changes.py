@@ -131,8 +131,15 @@ class Explorer:
     With `later`, messages are sent only in what follows a fault, at their times: the change alone has few moments.
     """
 
-    def __init__(self, case: Case, limit: int = 100_000, *, later: bool = False) -> None:
-        self.case, self.limit, self.later = case, limit, later
+    def __init__(
+        self,
+        case: Case,
+        limit: int = 100_000,
+        *,
+        later: bool = False,
+        say: Callable[[Explored], None] | None = None,
+    ) -> None:
+        self.case, self.limit, self.later, self.say = case, limit, later, say
         self.explored = Explored()
         self.bench = Bench(case)
 
@@ -163,6 +170,8 @@ class Explorer:
                 explored.whole = False
                 break
             explored.moments += 1
+            if self.say is not None:
+                self.say(explored)
             if moment.at_rest:
                 ends.append(key)
                 self._judge(moment, self._path(paths, key))
