@@ -102,9 +102,13 @@ def wanted(
         if number <= draft.answered.get(site, 0) or _touches(draft, change) & waits:
             continue
         try:
-            draft = apply(draft, change)
+            after = apply(draft, change)
         except LocalError as error:
             refused.append((site, number, str(error)))
+        else:
+            if _orphans(setup, after, suspected, without):
+                continue
+            draft = after
         draft = msgspec.structs.replace(draft, answered={**draft.answered, site: number})
     draft = msgspec.structs.replace(draft, lives={**draft.lives, **{s: v for s, v in new.items() if s in draft.sites}})
     again_for = {c for c, of_class in setup.classes.items() if of_class.needed.intersection(new)}
@@ -139,6 +143,17 @@ def waiting(
             if of_class.policy is Policy.ATOMIC or (whole and out.issuperset(whole)):
                 found.add(class_id)
     return frozenset(found)
+
+
+def _orphans(
+    setup: Setup, after: Setup, suspected: frozenset[SiteId], without: Collection[tuple[SiteId, GroupId]]
+) -> bool:
+    """Whether a group would lose the last of those who are there and have its state: others must come back first."""
+    for group in setup.class_of:
+        there = {s for s in setup.members(group) if s not in suspected and (s, group) not in without}
+        if there and group in after.groups and there.isdisjoint(after.groups[group].members):
+            return True
+    return False
 
 
 def _touches(setup: Setup, change: Change) -> set[ClassId]:

@@ -145,7 +145,7 @@ class Manager(Wishes):
             self._rest()  # a class that must close too needs a site that is not there
             state.wait = WAIT_AT_MOST
             return
-        state.before = site.before(planned.closed)
+        state.before = site.before(planned.closed, self._lives())
         empty = {who for who, (_, number) in planned.setup.lives.items() if number == planned.setup.number}
         empty |= self._lives().keys() - planned.setup.sites.keys()  # who is removed, and has lost its disk
         for other in sorted(set(site.setup.sites) - empty):

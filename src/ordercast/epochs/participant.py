@@ -181,9 +181,13 @@ class Participant(Classes):
         joining = tuple(self.installing.states)
         self.say(sender, m.Report(close.number, close.ballot, told, tuple(finished), joining))
 
-    def before(self, closing: Iterable[ClassId]) -> tuple[ClassId, ...]:
-        """Return the closed classes that must be reported on with these: they may not be installed everywhere."""
+    def before(self, closing: Iterable[ClassId], empty: Iterable[SiteId] = ()) -> tuple[ClassId, ...]:
+        """Return the closed classes that must be reported on with these: they may not be installed everywhere.
+
+        `empty`: who has lost its disk, and with it perhaps what others are to get from it.
+        """
         epochs = {class_id.epoch for class_id in closing} & self.undone
+        epochs |= {number for number in self.undone if set(empty).intersection(self.decisions[number].installers)}
         found = {class_id for number in epochs for class_id in self.decisions[number].cuts}
         return tuple(sorted(found & self.earlier.keys()))
 

@@ -19,6 +19,7 @@ from ordercast.epochs import snapshot
 from ordercast.epochs.change import plan_change
 from ordercast.epochs.messages import Decided
 from ordercast.epochs.requests import AddSite, Change
+from ordercast.epochs.setup import Setup
 from ordercast.errors import LocalError
 from ordercast.names import ClassId, Delivery, GroupId, SiteId
 from ordercast.sim.mishaps import Case, Fault, Host, Mishaps, nothing, tells
@@ -33,6 +34,7 @@ class World(Mishaps):
 
     def __init__(self, case: Case, trace: Callable[[str], None] | None = None) -> None:
         super().__init__(case, trace)
+        self.groups = set(case.setup.groups)
         for time, site, groups in case.sends:
             self.at(time, self._multicast, site, groups)
         for time, site, change in case.changes:
@@ -155,9 +157,18 @@ class World(Mishaps):
         elif isinstance(event, Received) and isinstance(event.message, Decided):
             decision = event.message.decision
             bare = msgspec.structs.replace(decision, ballot=(0, ""))
-            self.judge.decided(host.site, decision.number, bare)
+            if self.judge.decided(host.site, decision.number, bare):
+                self._first_decided(decision.setup)
             if host.participant.admitted:
                 self.judge.taken_in(host.site)
+
+    def _first_decided(self, setup: Setup) -> None:
+        """A configuration is in force: groups are gone with it, or nobody is left in them who has what they had."""
+        for group in sorted(self.groups - setup.groups.keys()):
+            self.judge.deleted(group)
+        self.groups = set(setup.groups)
+        for site in self.judge.without_a_disk:
+            self.judge.nobody_in(site, {g for g in setup.groups if set(setup.members(g)) <= {site}})
 
     def tell(self, host: Host, effect: Effect, told: tuple[Any, ...]) -> None:
         """Tell an application something."""

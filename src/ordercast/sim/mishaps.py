@@ -139,7 +139,7 @@ class Mishaps:
             host.life += 1
             host.first = nothing(host.first)
             setup = max((h.participant.setup for h in self.hosts.values()), key=lambda setup: setup.number)
-            self.judge.forgot(host.site, {g for g in setup.groups if set(setup.members(g)) <= {host.site}})
+            self.judge.forgot(host.site, {group: setup.members(group) for group in setup.groups})
         self.at(self.now + fault.lasts, self._back, fault.site)
 
     def stop(self, host: Host) -> None:

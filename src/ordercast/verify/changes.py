@@ -52,6 +52,7 @@ class Changes:
         self.rolled_back = 0
         self.lives: dict[SiteId, int] = {}
         self._nobody_in: dict[SiteId, set[GroupId]] = {}  # groups whose only member has lost its disk
+        self._of_deleted: set[tuple[GroupId, Message]] = set()
 
     def copy(self) -> "Changes":
         """Return a judge that has seen the same, and may see something else from now on."""
@@ -62,7 +63,7 @@ class Changes:
         other.applications = {site: application.copy() for site, application in self.applications.items()}
         other.found, other._decisions = list(self.found), dict(self._decisions)
         other.rolled_back, other.lives = self.rolled_back, dict(self.lives)
-        other._nobody_in = dict(self._nobody_in)
+        other._nobody_in, other._of_deleted = dict(self._nobody_in), set(self._of_deleted)
         return other
 
     def at(self, site: SiteId) -> Application:
@@ -75,10 +76,12 @@ class Changes:
 
     # What happens.
 
-    def decided(self, site: SiteId, number: int, decision: object) -> None:
-        """A site is in a configuration now."""
+    def decided(self, site: SiteId, number: int, decision: object) -> bool:
+        """A site is in a configuration now; return whether it is the first one there."""
+        first = number not in self._decisions
         if self._decisions.setdefault(number, decision) != decision:
             self.problem("configurations", f"{site} has another configuration {number} than others")
+        return first
 
     def sent(self, message: Message, source: SiteId, number: int, groups: tuple[GroupId, ...]) -> None:
         """A source sends."""
@@ -131,26 +134,41 @@ class Changes:
         """A site is not in a group any more."""
         self.at(site).groups.pop(group, None)
 
-    def forgot(self, site: SiteId, alone: set[GroupId]) -> None:
-        """A site has lost its disk, and its application everything; what nobody else has is lost with it.
+    def forgot(self, site: SiteId, members: Mapping[GroupId, Sequence[SiteId]]) -> None:
+        """A site has lost its disk, and its application everything; what no other member has is lost with it.
 
-        `alone`: the groups that nobody else is in.
+        `members`: who is there in each group. Who was taken out of a group is not asked for what it has of it.
         """
         gone = self.at(site)
         self.applications[site] = Application()
         self.lives[site] = self.lives.get(site, 1) + 1
+        alone = {group for group, sites in members.items() if set(sites) <= {site}}
         for group, known in gone.groups.items():
-            left = {message for other in self.applications.values() for message in other.groups.get(group, ())}
+            there = [self.at(other) for other in members.get(group, ())]
+            left = {message for other in there for message in other.groups.get(group, ())}
             self.lost |= set(known) - left
             self.safe -= set(known) - left
-        self._nobody_in[site] = alone
-        only_here = {message for message, sent in self.sends.items() if alone.intersection(sent.groups)}
-        self.lost |= only_here
-        self.safe -= only_here
+        self.nobody_in(site, alone)
         self._clamp(site)
         self.lost |= {
             message for message, sent in self.sends.items() if sent.source == site and message not in self.safe
         }
+
+    def nobody_in(self, site: SiteId, alone: set[GroupId]) -> None:
+        """Nobody but a site that has lost its disk is in these groups: what was sent to them is lost, or may be."""
+        self._nobody_in[site] = alone
+        only_here = {message for message, sent in self.sends.items() if alone.intersection(sent.groups)}
+        self.lost |= only_here
+        self.safe -= only_here
+
+    @property
+    def without_a_disk(self) -> set[SiteId]:
+        """Who has lost its disk, and is no member again."""
+        return set(self._nobody_in)
+
+    def deleted(self, group: GroupId) -> None:
+        """A group is no more; another of its name begins empty."""
+        self._of_deleted |= {(group, message) for message, sent in self.sends.items() if group in sent.groups}
 
     def taken_in(self, site: SiteId) -> None:
         """A site that had lost its disk is a member again."""
@@ -206,7 +224,7 @@ class Changes:
     def _missing(self, group: GroupId, known: set[Message]) -> list[tuple[str, str]]:
         found = []
         for message, sent in self.sends.items():
-            if group in sent.groups and message not in known:
+            if group in sent.groups and message not in known and (group, message) not in self._of_deleted:
                 if message in self.safe:
                     found.append(("safe", f"group {group} has lost {message}, which was called safe"))
                 elif message not in self.dropped and message not in self.lost:
