@@ -3,7 +3,7 @@
 import pytest
 
 from ordercast.sim.changing import judge
-from tests.support.epoch_campaign import KINDS, case
+from tests.support.epoch_campaign import FOUND, KINDS, case
 
 SEEDS, SHARE = 300, 20
 
@@ -16,6 +16,11 @@ def test_changes_and_failures(first: int) -> None:
         found, _ = judge(case(seed))
 
         assert found == [], (seed, found[:3])
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_was_broken_once(seed: int) -> None:
+    assert judge(case(seed))[0] == []
 
 
 def test_every_kind_of_fault_is_in_many_seeds() -> None:

@@ -19,7 +19,8 @@ class Closed(States):
 
     def _closed_by_report(self, decision: m.Decision) -> None:
         site = self.site
-        without = frozenset(site.installing.states)
+        alone = {j.group for j in decision.joining if j.site == site.me and not j.providers}  # it goes on as it is
+        without = frozenset(site.installing.states.keys() - alone)
         for class_id, cut in decision.cuts.items():
             self._own_messages(class_id, cut)
             if class_id not in site.earlier:
@@ -97,10 +98,11 @@ class Closed(States):
         site = self.site
         if number not in site.undone:
             return
+        decision = site.decisions[number]
         site.durable()
         site.undone.discard(number)
-        decision = site.decisions[number]
         for class_id in sorted(decision.cuts):
+            site.retired.pop(class_id, None)
             newer = any(class_id in site.decisions[n].cuts for n in site.undone if n > number)
             if not newer:
                 self._finish(class_id)
@@ -116,6 +118,8 @@ class Closed(States):
         site = self.site
         track = site.tracks.get(class_id)
         if track is not None and class_id in site.earlier:
+            if class_id in site.reported:  # the next decision may name this site as the one who has it
+                site.retired[class_id] = list(track.entries)
             track.behind = 0  # what it waited for was finished before it
             track.settle(tuple(track.counts.items()))
             site.hand_over(class_id)

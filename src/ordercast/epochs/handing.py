@@ -43,6 +43,8 @@ class Handing:
         self.machines: dict[ClassId, Machine] = {}
         self.awake: set[ClassId] = set()  # classes whose machines get the next tick: something happened to them
         self.closed: set[ClassId] = set()  # classes of this configuration that stand still here
+        self.reported: set[ClassId] = set()  # closed before, and reported on in a ballot that is not decided
+        self.retired: dict[ClassId, list[Entry]] = {}  # of those which were finished since: others may ask for it
         self.earlier: dict[ClassId, ClassSetup] = {}  # closed classes that are not installed everywhere
         self.tracks: dict[ClassId, Track] = {}
         self.handed: list[Entry] = []  # what the application has and might have to undo, with all after it

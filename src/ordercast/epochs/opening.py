@@ -55,6 +55,8 @@ class Opening(Closed):
         site.fresh = {who: life for who, life in site.fresh.items() if new.lives.get(who) != (life, new.number)}
         site.council.decided()
         site.closed &= set(new.classes)
+        site.reported.clear()
+        site.retired = {class_id: kept for class_id, kept in site.retired.items() if class_id in decision.cuts}
         for class_id in sorted(open_here):
             site.earlier[class_id] = decision.closed[class_id]
             site.machines.pop(class_id, None)
@@ -190,7 +192,7 @@ class Opening(Closed):
             case m.Fetch(class_id, ids):
                 wanted = {key_of(message_id) for message_id in ids}
                 track = site.tracks.get(class_id)
-                for entry in track.entries if track is not None else ():
+                for entry in track.entries if track is not None else site.retired.get(class_id, ()):
                     if key_of(entry.id) in wanted:
                         site.say(sender, m.Body(class_id, entry.id, entry.envelope))
             case m.Body(class_id, message_id, envelope):

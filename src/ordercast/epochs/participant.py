@@ -167,8 +167,10 @@ class Participant(Classes):
             self.say(sender, m.Outvoted(close.number, self.council.promised))
             return
         stop = [c for c in close.classes if c in self.setup.classes and c not in self.closed]
-        if news or stop:
+        again = {c for c in close.before if c in self.earlier} - self.reported
+        if news or stop or again:
             self.durable()
+        self.reported |= again  # others may be told to get from here what is in the report
         for class_id in stop:
             self.closed.add(class_id)
             self.machines.pop(class_id, None)

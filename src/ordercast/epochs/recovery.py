@@ -88,7 +88,9 @@ def joining(
                     continue
                 back = group in old.away.get(site, ()) and site not in {*old.partly, *empty}
                 found.append(Joining(site, group, staying, back))
-    return tuple(found)
+    # Who goes on with what it has of one group gets no messages of others one by one: some go to both.
+    alone = {joins.site for joins in found if not joins.providers}
+    return tuple(Joining(j.site, j.group, j.providers, j.replay and j.site not in alone) for j in found)
 
 
 def rolled_back(track: Track, cut: Cut) -> list[Entry]:

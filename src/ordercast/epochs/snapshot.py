@@ -34,6 +34,8 @@ class ParticipantState(msgspec.Struct, array_like=True):
     machines: list[tuple[ClassId, bytes]]
     awake: list[ClassId]
     closed: list[ClassId]
+    reported: list[ClassId]
+    retired: dict[ClassId, list[Entry]]
     earlier: dict[ClassId, ClassSetup]
     tracks: dict[ClassId, Track]
     handed: list[Entry]
@@ -72,6 +74,8 @@ def take_snapshot(site: "Participant") -> ParticipantState:
         machines=[(class_id, encode_snapshot(machine.snapshot())) for class_id, machine in site.machines.items()],
         awake=sorted(site.awake),
         closed=sorted(site.closed),
+        reported=sorted(site.reported),
+        retired=dict(sorted(site.retired.items())),
         earlier=dict(sorted(site.earlier.items())),
         tracks=dict(sorted(site.tracks.items())),
         handed=site.handed,
@@ -105,8 +109,8 @@ def restore_snapshot(site: "Participant", state: ParticipantState) -> None:
     opening = site.opening
     site.source.incarnation, site.source.sent, site.now = state.incarnation, state.sent, state.now
     site.setup, site.decisions = state.setup, state.decisions
-    site.awake, site.closed = set(state.awake), set(state.closed)
-    site.earlier, site.tracks, site.handed = state.earlier, state.tracks, state.handed
+    site.awake, site.closed, site.reported = set(state.awake), set(state.closed), set(state.reported)
+    site.earlier, site.tracks, site.handed, site.retired = state.earlier, state.tracks, state.handed, state.retired
     site.counts, site.council, site.sending, site.installing = (
         state.counts, state.council, state.sending, state.installing,
     )  # fmt: skip

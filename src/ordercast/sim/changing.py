@@ -34,7 +34,7 @@ class World(Mishaps):
 
     def __init__(self, case: Case, trace: Callable[[str], None] | None = None) -> None:
         super().__init__(case, trace)
-        self.groups = set(case.setup.groups)
+        self.newest = case.setup
         for time, site, groups in case.sends:
             self.at(time, self._multicast, site, groups)
         for time, site, change in case.changes:
@@ -123,7 +123,7 @@ class World(Mishaps):
                 case Send(to, message, class_id):
                     self._send(host.site, to, message, class_id)
                 case Safe(number):
-                    self.judge.called_safe(self._name(host, number))
+                    self._called_safe(self._name(host, number))
                 case e.Plan(setup, wanted):
                     planned = plan_change(setup, wanted)
                     self.at(self.now, self.arrive, host.site, e.Made(planned))
@@ -149,6 +149,11 @@ class World(Mishaps):
         life = host.participant.source.incarnation
         return f"{host.site}:{number}" if life == 1 else f"{host.site}/{life}:{number}"
 
+    def _called_safe(self, message: str) -> None:
+        sent, setup = self.judge.sends[message], self.newest
+        groups = [group for group in sent.groups if group in setup.groups]
+        self.judge.called_safe(message, {site for group in groups for site in setup.members(group)})
+
     def _logged(self, host: Host, event: Event) -> None:
         """Something is durable: a message that was taken, or a decision."""
         if isinstance(event, Multicast):
@@ -164,9 +169,11 @@ class World(Mishaps):
 
     def _first_decided(self, setup: Setup) -> None:
         """A configuration is in force: groups are gone with it, or nobody is left in them who has what they had."""
-        for group in sorted(self.groups - setup.groups.keys()):
+        old, self.newest = self.newest, setup
+        for group in sorted(old.groups.keys() - setup.groups.keys()):
             self.judge.deleted(group)
-        self.groups = set(setup.groups)
+        for site in sorted(old.sites.keys() - setup.sites.keys()):
+            self.judge.removed({group for group in old.groups if set(old.members(group)) == {site}})
         for site in self.judge.without_a_disk:
             self.judge.nobody_in(site, {g for g in setup.groups if set(setup.members(g)) <= {site}})
 

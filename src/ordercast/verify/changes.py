@@ -8,7 +8,7 @@ number names one configuration.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ordercast.names import GroupId, SiteId
 from ordercast.verify.deliveries import JUDGES
@@ -53,6 +53,8 @@ class Changes:
         self.lives: dict[SiteId, int] = {}
         self._nobody_in: dict[SiteId, set[GroupId]] = {}  # groups whose only member has lost its disk
         self._of_deleted: set[tuple[GroupId, Message]] = set()
+        self._safe_at: dict[Message, frozenset[bytes]] = {}
+        self._undone: dict[tuple[SiteId, Message], bytes] = {}
 
     def copy(self) -> "Changes":
         """Return a judge that has seen the same, and may see something else from now on."""
@@ -64,6 +66,7 @@ class Changes:
         other.found, other._decisions = list(self.found), dict(self._decisions)
         other.rolled_back, other.lives = self.rolled_back, dict(self.lives)
         other._nobody_in, other._of_deleted = dict(self._nobody_in), set(self._of_deleted)
+        other._safe_at, other._undone = dict(self._safe_at), dict(self._undone)
         return other
 
     def at(self, site: SiteId) -> Application:
@@ -98,6 +101,8 @@ class Changes:
         if sent is None or sent.groups != groups:
             self.problem("creation", f"{site} delivers {message} to {'+'.join(groups)}, which was not sent so")
         application.log.append((message, groups, stamp))
+        if self._undone.get((site, message)) == stamp:
+            del self._undone[site, message]
         for group in groups:
             if group in own:
                 known = application.groups.setdefault(group, [])
@@ -117,9 +122,8 @@ class Changes:
         del application.log[len(application.log) - many :]
         undone = [message for message, _, _ in gone]
         for message, _, stamp in gone:
-            others = (entry for other in self.applications.values() for entry in other.log)
-            if message in self.safe and any((known, at) == (message, stamp) for known, _, at in others):
-                self.problem("safe", f"{site} undoes {message}, which was called safe")
+            if message in self.safe and stamp in self._safe_at.get(message, ()):
+                self._undone[site, message] = stamp  # with what came before it; it must come again, in its place
         self._clamp(site)
         if safe:
             self.problem("safe", f"{site} undoes {', '.join(undone)} though it delivers only what is safe")
@@ -129,10 +133,13 @@ class Changes:
         application = self.at(site)
         application.groups[group] = list(state)
         application.inherited[group] = list(state)
+        for message in state:
+            self._undone.pop((site, message), None)
 
     def left(self, site: SiteId, group: GroupId) -> None:
         """A site is not in a group any more."""
-        self.at(site).groups.pop(group, None)
+        for message in self.at(site).groups.pop(group, ()):
+            self._undone.pop((site, message), None)
 
     def forgot(self, site: SiteId, members: Mapping[GroupId, Sequence[SiteId]]) -> None:
         """A site has lost its disk, and its application everything; what no other member has is lost with it.
@@ -141,6 +148,7 @@ class Changes:
         """
         gone = self.at(site)
         self.applications[site] = Application()
+        self._undone = {at: stamp for at, stamp in self._undone.items() if at[0] != site}
         self.lives[site] = self.lives.get(site, 1) + 1
         alone = {group for group, sites in members.items() if set(sites) <= {site}}
         for group, known in gone.groups.items():
@@ -157,6 +165,10 @@ class Changes:
     def nobody_in(self, site: SiteId, alone: set[GroupId]) -> None:
         """Nobody but a site that has lost its disk is in these groups: what was sent to them is lost, or may be."""
         self._nobody_in[site] = alone
+        self.removed(alone)
+
+    def removed(self, alone: set[GroupId]) -> None:
+        """An operator has removed the only one who was there in these groups, and with it what they had."""
         only_here = {message for message, sent in self.sends.items() if alone.intersection(sent.groups)}
         self.lost |= only_here
         self.safe -= only_here
@@ -181,16 +193,21 @@ class Changes:
             if sent.source == site and sent.after > left:
                 self.sends[message] = sent._replace(after=left)
 
-    def called_safe(self, message: Message) -> None:
-        """A source is told that its message is safe."""
+    def called_safe(self, message: Message, members: Iterable[SiteId]) -> None:
+        """A source is told that its message is safe; `members`: who is there in its groups, and has it in its place."""
         if message not in self.lost:
             self.safe.add(message)
+            logs = [self.at(site).log for site in members]
+            self._safe_at[message] = frozenset(stamp for log in logs for known, _, stamp in log if known == message)
 
     # The verdict.
 
     def findings(self, members: Mapping[GroupId, Sequence[SiteId]], there: frozenset[SiteId]) -> list[tuple[str, str]]:
         """Return everything that is wrong at the end; `there`: sites that run and know the last configuration."""
         found = list(self.found)
+        for site, message in self._undone:
+            if message in self.safe and site in there:
+                found.append(("safe", f"{site} undoes {message}, which was called safe"))
         for group, sites in sorted(members.items()):
             found += self._group(group, [site for site in sites if site in there])
         found += self._order(there)
