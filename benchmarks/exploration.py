@@ -20,7 +20,7 @@ from ordercast.sim import explore_changes
 from ordercast.sim.explorer import Explorer
 
 MOMENTS_AT_MOST = 40_000
-EVERY = {"remove of four": 16}  # it has many moments: faults in every sixteenth
+EVERY = {"remove": 16}  # it has many moments: faults in every sixteenth
 
 
 def explore_change(change: str, protocol: str, turn: int, *, alone: bool) -> tuple[list[object], list[str]]:
@@ -57,7 +57,8 @@ def run_changes() -> int:
     told = (
         "Alone: every interleaving of the change; in every moment each of "
         f"{', '.join(explore_changes.FAULTS)}, once, at each site or link it can happen to; three messages are sent in "
-        "what follows, which runs on one schedule (`remove of four`: faults in every sixteenth moment). Beside a message: every interleaving of both, no fault."
+        "what follows, which runs on one schedule (remove, with four sites: faults in every sixteenth moment). "
+        "Beside a message: every interleaving of both, no fault."
     )
     command = "python -m benchmarks.exploration --changes"
     record("Explorer: changes", command, [*table(head, rows), "", told])

@@ -12,8 +12,7 @@ CHANGES: dict[str, tuple[dict[str, str], Change]] = {
     "leave": ({"x": "abc", "y": "abc"}, Leave("y", "a")),
     "merge": ({"x": "ab", "y": "bc"}, Join("x", "c")),
     "split": ({"x": "abc", "y": "bc"}, Leave("x", "b")),
-    "remove": ({"x": "abc", "y": "bc"}, RemoveSite("c")),
-    "remove of four": ({"x": "abc", "y": "bcd"}, RemoveSite("d")),
+    "remove": ({"x": "abc", "y": "bcd"}, RemoveSite("d")),
     "create": ({"x": "abc"}, Create("z", ("a", "b"))),
     "delete": ({"x": "abc", "y": "bc"}, Delete("y")),
 }
