@@ -43,7 +43,7 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]]]] = [
     ("safe is handed over at once", T, [("                if not agreed and not self.is_stable(entry):\n                    break", "                pass")]),
     ("done before everybody has installed", M, [("        if set(decision.installers) - left <= set(state.installed.get(number, ())):", "        if state.installed.get(number):")]),
     ("done is not heard", O, [("            if not newer:\n                self._finish(class_id)", "            pass")]),
-    ("new messages are handed over before old ones", O, [("        behind = max(numbers) if self._not_handed() else 0", "        behind = 0")]),
+    ("new messages are handed over before old ones", O, [("        behind = max(numbers) if self._holds_back() else 0", "        behind = 0")]),
     ("a class that was closed in vain stays closed", P, [("        found = set(self.closed)\n", "        found = set[ClassId]()\n")]),
     ("wishes are not repeated", P, [("            if other != self.me:\n                self.say(other, wish)", "            pass")]),
     ("a decision is not told to who is behind", P, [("                    self.say(sender, m.Decided(self.decisions[number]))", "                    pass")]),
@@ -64,10 +64,10 @@ def caught(mutant: tuple[str, str, list[tuple[str, str]]], seeds: int = 200) -> 
     with planted(module, *replacements):
         judge = importlib.import_module("ordercast.sim.changing").judge
         campaign = importlib.import_module("tests.support.epoch_campaign")
-        case, found_once = campaign.case, campaign.FOUND
+        case, all_seeds = campaign.case, list[int]((*range(seeds), *campaign.FOUND))
         if any(wrong() for wrong in (conflict, not_durable, ignored, minority, not_again)):
             return 0
-        for seed in (*range(seeds), *found_once):
+        for seed in all_seeds:
             try:
                 found, _ = judge(case(seed))
             except Exception:  # a bug that stops the world is a bug that is seen

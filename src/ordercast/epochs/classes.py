@@ -13,7 +13,7 @@ from ordercast.epochs.track import Track
 from ordercast.errors import LocalError
 from ordercast.names import ClassId, SiteId
 
-STABILITY = (m.Have, m.Stable, m.AskSafe, m.Whereabouts)
+STABILITY = (m.Have, m.AskHave, m.Stable, m.AskSafe, m.Whereabouts)
 EARLY_AT_MOST = 10_000  # messages of classes that are not open here yet; what is beyond is sent again by its sender
 
 

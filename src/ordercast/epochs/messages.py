@@ -261,6 +261,12 @@ class Have(Control, frozen=True, gc=False, tag=89):
     counts: Counts
 
 
+class AskHave(Control, frozen=True, gc=False, tag=95):
+    """From the first member: how many messages to these destinations have you delivered?"""
+
+    groups: tuple[Destination, ...]
+
+
 class Stable(Control, frozen=True, gc=False, tag=90):
     """From the first member: so many messages every member has delivered."""
 

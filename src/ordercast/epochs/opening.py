@@ -217,7 +217,7 @@ class Opening(Closed):
         site = self.site
         site.durable()
         numbers, self.numbers = self.numbers, []
-        behind = max(numbers) if self._not_handed() else 0
+        behind = max(numbers) if self._holds_back() else 0
         for class_id, of_class in site.setup.classes.items():
             if class_id.epoch in numbers and site.me in of_class.sites:
                 site.tracks.setdefault(class_id, Track()).behind = behind
@@ -234,7 +234,7 @@ class Opening(Closed):
     def _tell_views(self) -> None:
         """Tell the application which groups have changed, unless something that came before is not handed over."""
         site = self.site
-        if self.numbers or self._not_handed():
+        if self.numbers or self._holds_back():
             return
         self._emit_views(upto=site.setup.number)
         for class_id, track in site.tracks.items():

@@ -153,6 +153,10 @@ class Participant(Classes):
                 found.add(class_id)
         return found
 
+    def again(self) -> list[Effect]:
+        """Return what a host must do after a restart: ask the application again for states that it has not given."""
+        return [e.TakeSnapshot(number, groups) for number, groups in self.opening.asked.items()]
+
     # Closing.
 
     def _close(self, sender: SiteId, close: m.Close) -> None:
@@ -263,7 +267,7 @@ class Participant(Classes):
         """Whether no tick would change anything."""
         if self.awake or not self.manager.idle:
             return False
-        waits = self.sending.own or self.closed or self.asked_for or self.undone or self._wishes
+        waits = self.sending.own or self.closed or self.asked_for or self.undone or self._wishes or self.opening.asked
         return not waits and self.installing.done and self.stability.idle
 
     @property

@@ -50,6 +50,7 @@ class ParticipantState(msgspec.Struct, array_like=True):
     views: list[tuple[int, list[e.ViewChanged]]]
     at_open: dict[int, dict[GroupId, int]]
     offers: list[int]
+    asked: dict[int, tuple[GroupId, ...]]
     states: dict[int, dict[GroupId, bytes]]
     asked_for: dict[int, Change]
     requests: int
@@ -90,6 +91,7 @@ def take_snapshot(site: "Participant") -> ParticipantState:
         views=opening.views,
         at_open=opening.at_open,
         offers=opening.offers,
+        asked=opening.asked,
         states=opening.states,
         asked_for=site.asked_for,
         requests=site.requests,
@@ -119,7 +121,7 @@ def restore_snapshot(site: "Participant", state: ParticipantState) -> None:
         site.history[group] = site.new_history(kept)
     opening.numbers, opening.joined_in, opening.views = state.opening, state.joined_in, state.views
     opening.at_open, opening.states, opening.wants = state.at_open, state.states, state.wants
-    opening.offers = state.offers
+    opening.offers, opening.asked = state.offers, state.asked
     site.undone, site.asked_for, site.requests = set(state.undone), state.asked_for, state.requests
     site.manager.state, site.suspected = state.manager, set(state.suspected)
     site.admitted, site.since, site.fresh = state.admitted, state.since, state.fresh

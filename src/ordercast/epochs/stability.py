@@ -12,6 +12,8 @@ from ordercast.names import ClassId, Delivery, SiteId
 if TYPE_CHECKING:
     from ordercast.epochs.participant import Participant
 
+PATIENCE = 4  # ticks after which something that is not stable is told or asked for again
+
 
 class Stability:
     """One site's part; it keeps nothing of its own."""
@@ -31,16 +33,21 @@ class Stability:
         self._settle(class_id, ((groups, self.site.tracks[class_id].counts[groups]),))
 
     def tick(self) -> None:
-        """Tell the first member what is here; the first one asks those who have said nothing new."""
+        """Tell the first member what is new here; what is not stable after some ticks is told, or asked for, again."""
         for class_id, track in self._tracks():
             have: dict[SiteId, list[tuple[Destination, int]]] = {}
             for groups in track.unstable:
-                count, first = track.counts[groups], self._first(class_id, groups)
+                count, first, again = track.counts[groups], self._first(class_id, groups), False
+                if track.told.get(groups) == count:
+                    track.waited[groups] = track.waited.get(groups, 0) + 1
+                    again = track.waited[groups] >= PATIENCE
+                    if not again:
+                        continue
+                track.told[groups], track.waited[groups] = count, 0
                 if first != self.site.me:
                     have.setdefault(first, []).append((groups, count))
-                elif track.told.get(groups) == count:  # nothing new for a tick: somebody's word was lost
+                elif again:
                     self._ask(class_id, track, groups)
-                track.told[groups] = count
             for first, counts in have.items():
                 self._say(first, m.Have(tuple(counts)), class_id)
         self._ask_safe()
@@ -48,7 +55,7 @@ class Stability:
     def _ask(self, class_id: ClassId, track: Track, groups: Destination) -> None:
         for other in self.site.class_setup(class_id).destinations(groups):
             if other != self.site.me and track.heard.get(groups, {}).get(other, 0) < track.counts[groups]:
-                self._say(other, m.Stable(((groups, track.stable.get(groups, 0)),)), class_id)
+                self._say(other, m.AskHave((groups,)), class_id)
 
     def _ask_safe(self) -> None:
         """As a source from outside: ask the first members what became of this site's messages."""
@@ -76,9 +83,8 @@ class Stability:
                 self._have(sender, class_id, track, counts)
             case m.Stable(counts) if track is not None:
                 self._settle(class_id, counts)
-                behind = [(g, track.counts[g]) for g, count in counts if track.counts.get(g, 0) > count]
-                if behind and sender != site.me:
-                    self._say(sender, m.Have(tuple(behind)), class_id)
+            case m.AskHave(asked) if track is not None:
+                self._say(sender, m.Have(tuple((g, track.counts.get(g, 0)) for g in asked)), class_id)
             case m.AskSafe(groups, _) if track is not None:
                 safe, placed = track.whereabouts(sender, self._life(track, sender, groups), groups)
                 if safe or placed:
@@ -106,7 +112,7 @@ class Stability:
             everywhere = track.heard_from(groups, sender, count, others)
             if everywhere > track.stable.get(groups, 0):
                 news.append((groups, everywhere))
-            elif count <= track.stable.get(groups, 0):
+            elif 0 < count <= track.stable.get(groups, 0):
                 again.append((groups, track.stable[groups]))
         if again:
             self._say(sender, m.Stable(tuple(again)), class_id)

@@ -24,6 +24,7 @@ class States:
         self.views: list[tuple[int, list[e.ViewChanged]]] = []  # to be told when what came before is handed over
         self.at_open: dict[int, dict[GroupId, int]] = {}  # how many messages groups had when a configuration opened
         self.offers: list[int] = []  # configurations whose states the application was not asked for yet
+        self.asked: dict[int, tuple[GroupId, ...]] = {}  # states that it was asked for: it gets nothing newer before
         self.states: dict[int, dict[GroupId, bytes]] = {}  # the application's states then, for joiners
         self.wants: dict[SiteId, dict[GroupId, tuple[int, int]]] = {}  # who asks for states, and what they have
 
@@ -41,12 +42,17 @@ class States:
                 joins = site.decisions[number].joining
                 mine = tuple(sorted({j.group for j in joins if j.providers and j.providers[0] == site.me}))
                 if mine:
+                    self.asked[number] = mine
                     site.out.append(e.TakeSnapshot(number, mine))
             self.offers = []
 
     def _not_handed(self) -> bool:
         """Whether the application lacks something of a class that was closed."""
         return any(not entry.handed for class_id in self.site.earlier for entry in self._entries(class_id))
+
+    def _holds_back(self) -> bool:
+        """Whether the application must not have anything of the new classes yet."""
+        return bool(self.asked) or self._not_handed()
 
     def _ask_states(self) -> None:
         """Ask for what was missed; where one group's state must be whole, all must: a message may go to several."""
@@ -61,11 +67,13 @@ class States:
     def snapshotted(self, number: int, states: tuple[tuple[GroupId, bytes], ...]) -> None:
         """The application has given its state of groups, as it was when a configuration opened."""
         self.site.durable()
+        self.asked.pop(number, None)
         self.states[number] = dict(states)
         for old in [n for n in self.states if n <= number - 8]:
             del self.states[old]
             self.at_open.pop(old, None)
         self._give_states()
+        self._tell_views()
 
     def _give_states(self) -> None:
         """Answer who asks for a state, once the configuration is done and the state is there."""

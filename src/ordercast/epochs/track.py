@@ -60,7 +60,9 @@ class Track(msgspec.Struct, array_like=True):
     heard: dict[Destination, dict[SiteId, int]] = {}
     """At the first member: what the others have."""
     told: dict[Destination, int] = {}
-    """Counts at the last tick: whoever has said nothing new since is asked."""
+    """Counts that the first member was told last."""
+    waited: dict[Destination, int] = {}
+    """For how many ticks that has not become stable."""
     behind: int = 0
     """What is delivered here is handed over after this configuration is done; 0 for at once."""
 

@@ -180,6 +180,7 @@ class Mishaps:
                     self.carry_out(host, [effect])
         if again:
             self.judge.problem("replay", f"{host.site} does not say {again[0]} again after a restart")
+        self.carry_out(host, participant.again())
         self.note(f"{host.site} is back, configuration {participant.setup.number}")
         self._links(host.site, up=True)
 
