@@ -96,8 +96,8 @@ class Closed(States):
     def done(self, number: int) -> None:
         """Everybody has installed a configuration: all that was closed for it is stable."""
         site = self.site
-        if number not in site.undone:
-            return
+        if number not in site.undone or min(site.undone) < number:
+            return  # in their order: what an earlier one has closed comes first; it will be said again
         decision = site.decisions[number]
         site.durable()
         site.undone.discard(number)
@@ -105,6 +105,7 @@ class Closed(States):
             site.retired.pop(class_id, None)
             newer = any(class_id in site.decisions[n].cuts for n in site.undone if n > number)
             if not newer:
+                site.installing.todo.pop(class_id, None)  # it was not waited for: it is no member, and gets no more
                 self._finish(class_id)
         self._offer()
         self._tell_views()
@@ -132,7 +133,4 @@ class Closed(States):
 
     def go_on(self) -> None:
         """Go on with what is to be installed."""
-        raise NotImplementedError
-
-    def _tell_views(self) -> None:
         raise NotImplementedError

@@ -42,6 +42,7 @@ class Manager(Wishes):
         if wish.life:
             news = self.site.fresh.get(sender) != wish.life
             self.site.fresh[sender] = wish.life
+            news |= sender in self.state.asked and sender not in self.state.reports
             if news and self.state.phase in (Phase.PLANNING, Phase.CLOSING) and self.leads:
                 self._begin()  # it cannot report
         self.look()

@@ -255,7 +255,7 @@ class Opening(Closed):
         site = self.site
         if not site.installing.done:
             self.go_on()
-        elif site.undone:
+        if site.undone and (site.installing.done or not site.installing.delivered):
             self._tell_installed()
 
     def held(self) -> list[Held]:

@@ -129,3 +129,8 @@ class States:
     def _entries(self, class_id: ClassId) -> Iterable[Entry]:
         track = self.site.tracks.get(class_id)
         return track.entries if track is not None else ()
+
+    # What opening does.
+
+    def _tell_views(self) -> None:
+        raise NotImplementedError
