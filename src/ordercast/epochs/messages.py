@@ -231,6 +231,9 @@ class Done(Control, frozen=True, gc=False, tag=84):
     """From the manager: everybody has installed everything of this configuration."""
 
     number: int
+    at: int
+    """The configuration that the manager is in. Who is not there yet learns first what was decided: perhaps that what
+    it has not finished was closed again."""
 
 
 class AskState(Control, frozen=True, gc=False, tag=85):

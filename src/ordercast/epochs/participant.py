@@ -113,9 +113,12 @@ class Participant(Classes):
                     self.say(sender, self._its_wish())
             case m.AskDone(which):
                 if which <= number and which not in self.undone:
-                    self.say(sender, m.Done(which))
-            case m.Done(which):
-                self.opening.done(which)
+                    self.say(sender, m.Done(which, self.setup.number))
+            case m.Done(which, at):
+                if at > number:
+                    self._tell_at(sender)
+                else:
+                    self.opening.done(which)
             case m.Fetch() | m.Body() | m.AskState() | m.State():
                 self.opening.take(sender, message)
 

@@ -127,7 +127,7 @@ class Wishes:
             self.knows(sender)
         if number not in site.undone:
             if number <= site.setup.number and sender != site.me:
-                site.say(sender, m.Done(number))
+                site.say(sender, m.Done(number, site.setup.number))
             return
         who = state.installed.setdefault(number, [])
         if sender not in who:
@@ -147,5 +147,5 @@ class Wishes:
             state.installed.pop(number, None)
             for other in sorted(site.setup.sites):
                 if other != site.me and other not in site.suspected:
-                    site.say(other, m.Done(number))
-            site.say(site.me, m.Done(number))
+                    site.say(other, m.Done(number, site.setup.number))
+            site.say(site.me, m.Done(number, site.setup.number))
