@@ -104,3 +104,20 @@ def test_nothing_is_pickled() -> None:
     users = [path for path in SOURCE.rglob("*.py") if banned & {name.split(".")[0] for name in imported(path)}]
 
     assert users == []
+
+
+def test_files_classes_and_functions_stay_small() -> None:
+    """No file above 450 lines, no class above 250, nine of ten functions at most 30 (issue 12)."""
+    trees = {path: ast.parse(path.read_text("utf-8")) for path in SOURCE.rglob("*.py")}
+    long_files = [path.name for path in trees if len(path.read_text("utf-8").splitlines()) > 450]
+    nodes = [node for tree in trees.values() for node in ast.walk(tree)]
+    long_classes = [node.name for node in nodes if isinstance(node, ast.ClassDef) and lines(node) > 250]
+    functions = sorted(lines(node) for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+    assert (long_files, long_classes) == ([], [])
+    assert functions[len(functions) * 9 // 10] <= 30
+
+
+def lines(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    assert node.end_lineno is not None
+    return node.end_lineno - node.lineno + 1

@@ -47,7 +47,7 @@ BUGS = [
     ("a class goes on after it was closed", CLOSED, "            pass"),
     ("a cut without the last message", SORTED, SORTED + "\n    del lines[-1:]"),
     ("a source sends nothing again", "                site.sending.send_again(number)", "                pass"),
-    ("done is not heard", "            if not newer:\n                self._finish(class_id)", "            pass"),
+    ("done is not heard", "                self._finish(class_id)\n", "                pass\n"),
 ]
 
 

@@ -42,7 +42,7 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]]]] = [
     ("stable as soon as one has it", T, [("return min([self.counts.get(groups, 0), *(heard.get(other, 0) for other in others)])", "return self.counts.get(groups, 0)")]),
     ("safe is handed over at once", T, [("                if not agreed and not self.is_stable(entry):\n                    break", "                pass")]),
     ("done before everybody has installed", M, [("        if set(decision.installers) - left <= set(state.installed.get(number, ())):", "        if state.installed.get(number):")]),
-    ("done is not heard", O, [("            if not newer:\n                self._finish(class_id)", "            pass")]),
+    ("done is not heard", O, [("                self._finish(class_id)\n", "                pass\n")]),
     ("new messages are handed over before old ones", O, [("        behind = max(numbers) if self._holds_back() else 0", "        behind = 0")]),
     ("a class that was closed in vain stays closed", P, [("        found = set(self.closed)\n", "        found = set[ClassId]()\n")]),
     ("wishes are not repeated", P, [("            if other != self.me:\n                self.say(other, wish)", "            pass")]),
@@ -53,6 +53,10 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]]]] = [
     ("what an empty disk had is not reported on again", M, [("site.before(planned.closed, self._lives())", "site.before(planned.closed)")]),
     ("what others may ask for is thrown away", O, [("                site.retired[class_id] = list(track.entries)", "                pass")]),
     ("who goes on alone lacks what was closed", O, [("frozenset(site.installing.states.keys() - alone)", "frozenset(site.installing.states)")]),
+    ("done out of order", O, [(" or min(site.undone) < number:", ":")]),
+    ("superseded is done", P, [("                if at > number:\n                    self._tell_at(sender)\n                else:\n                    self.opening.done(which)", "                self.opening.done(which)")]),
+    ("nobody waits for a state that may come", M, [("        if self._state_may_come(planned.closed, pending):", "        if False:")]),
+    ("an empty disk that is waited for is waited for", M, [("            news |= sender in self.state.asked and sender not in self.state.reports\n", "")]),
     ("who goes on alone gets messages one by one", R, [("j.replay and j.site not in alone", "j.replay")]),
 ]  # fmt: skip
 CHOSEN = MUTANTS if "ORDERCAST_CAMPAIGN" in os.environ else MUTANTS[::6]

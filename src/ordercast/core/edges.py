@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from ordercast.core.effects import Append, Effect, Held, Refuse, Send
 from ordercast.core.events import Event, LinkDown, LinkUp, Message, Multicast, PeerReset, Received, Tick
-from ordercast.core.resume import LOST, Counts, Resume, began_anew, check_resume, who_lost
+from ordercast.core.resume import LOST, Resume, began_anew, check_resume, who_lost
 from ordercast.core.settling import Settling, ranges_beyond
 from ordercast.core.streams import Ack, Carry, EdgesState, In, Key, Null, Out, Range, Resend, counts_of
 from ordercast.errors import PeerError
@@ -83,9 +83,7 @@ class Edges:
 
     def send(self, to: SiteId, stream: int, message: Message) -> Send:
         """Give the message the next number of its edge and keep it until it is acknowledged."""
-        out = self._out.get((to, stream))
-        if out is None:
-            out = self._outgoing((to, stream))
+        out = self._out.get((to, stream)) or self._outgoing((to, stream))
         # GS88 App. I never advances next_seq#_out in originate_message; we count every send on an edge (errata 3).
         out.sent += 1
         carry = out.kept[out.sent] = Carry(stream, out.sent, message)
@@ -103,9 +101,7 @@ class Edges:
     def receive(self, sender: SiteId, carry: Carry[Any], effects: list[Effect]) -> list[Any]:
         """Return the messages that are now in order; adds a request to `effects` when one is missing."""
         key = (sender, carry.stream)
-        edge = self._in.get(key)
-        if edge is None:
-            edge = self._incoming(key)
+        edge = self._in.get(key) or self._incoming(key)
         edge.fresh = True
         if carry.number == edge.expected:
             edge.expected += 1
@@ -174,7 +170,9 @@ class Edges:
             case Resume(stream, sent, _, _):
                 self.check_stream(sender, stream)
                 check_resume(sender, message)
-                reason = who_lost(self.me, sender, message, self._counts((sender, stream)))
+                reason = who_lost(
+                    self.me, sender, message, counts_of(self._out.get((sender, stream)), self._in.get((sender, stream)))
+                )
                 if reason is not None:
                     effects.append(Refuse(sender, reason, LOST))
                 elif sent:
@@ -184,9 +182,7 @@ class Edges:
         return effects
 
     def _acknowledged(self, sender: SiteId, stream: int, upto: int, beyond: tuple[Range, ...]) -> None:
-        out = self._out.get((sender, stream))
-        if out is None or upto > out.sent:
-            out = self._known(sender, stream, upto)
+        out = self._known(sender, stream, upto)
         numbers: Iterable[int] = range(out.acked + 1, upto + 1)
         if beyond:
             before = upto
@@ -197,7 +193,7 @@ class Edges:
             numbers = chain(numbers, *(range(max(first, out.acked + 1), last + 1) for first, last in beyond))
         kept, because = out.kept, out.because
         for number in numbers:  # some perhaps for the second time
-            if kept.pop(number, None) is not None and because and number in because:
+            if kept.pop(number, None) is not None and number in because:
                 self.settling.pay(*because.pop(number))
         if upto > out.acked:
             out.acked, out.since = upto, self.now
@@ -248,12 +244,9 @@ class Edges:
                 out.linked = out.acked
             if edge is not None:
                 edge.linked, edge.asked = edge.expected - 1, False
-            counts = self._counts(key)
+            counts = counts_of(out, edge)
             effects.append(Send(peer, Resume(key[1], counts.sent, counts.acked, counts.received), self.class_id))
         return effects
-
-    def _counts(self, key: Key) -> Counts:
-        return counts_of(self._out.get(key), self._in.get(key))
 
     # Looking.
 

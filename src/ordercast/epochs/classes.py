@@ -1,6 +1,7 @@
 """The classes of a site: their machines, what they deliver, and what the site sends through them."""
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from ordercast.core.effects import Append, Deliver, Effect, Placed, Safe
@@ -175,6 +176,16 @@ class Classes(Handing):
     def _is_stranger(self, class_id: ClassId) -> bool:
         """Whether a class was opened without this site, or with an earlier life of it: it must be opened anew."""
         return class_id.epoch < self.since or not self.setup.classes[class_id].order_class.is_source(self.me)
+
+    def before(self, closing: Iterable[ClassId], empty: Iterable[SiteId] = ()) -> tuple[ClassId, ...]:
+        """Return the closed classes that must be reported on with these: they may not be installed everywhere.
+
+        `empty`: who has lost its disk, and with it perhaps what others are to get from it.
+        """
+        epochs = {class_id.epoch for class_id in closing} & self.undone
+        epochs |= {number for number in self.undone if set(empty).intersection(self.decisions[number].installers)}
+        found = {class_id for number in epochs for class_id in self.decisions[number].cuts}
+        return tuple(sorted(found & self.earlier.keys()))
 
     def _at(self, sender: SiteId, theirs: int) -> None:
         """A site tells which configuration it is in: who is ahead tells the other what was decided since."""

@@ -19,9 +19,8 @@ from ordercast.epochs import messages as m
 from ordercast.epochs.change import Planned, waiting
 from ordercast.epochs.events import Plan
 from ordercast.epochs.recovery import cuts_of, joining
-from ordercast.epochs.setup import Setup
 from ordercast.epochs.wishes import Phase, Wishes
-from ordercast.names import ClassId, GroupId, Policy, SiteId
+from ordercast.names import ClassId, Policy, SiteId
 
 if TYPE_CHECKING:
     pass
@@ -187,6 +186,10 @@ class Manager(Wishes):
             state.pending = pending
             self._begin()
             return
+        if self._state_may_come(planned.closed, pending):
+            self._rest()
+            state.wait = WAIT_AT_MOST
+            return
         joins = joining(site.setup, planned.setup, planned.closed, pending, frozenset(state.reports))
         installers = {other for other, report in state.reports.items() if any(c in cuts for c in report.classes)}
         decision = m.Decision(
@@ -194,16 +197,6 @@ class Manager(Wishes):
             {class_id: site.closed_class(class_id) for class_id in sorted(cuts)},
         )  # fmt: skip
         self._vote(decision)
-
-    def _would_lose(self, new: Setup, pending: dict[SiteId, tuple[GroupId, ...]]) -> bool:
-        """Whether a group would go on without anybody who has its state, though somebody who has it may come back."""
-        old = self.site.setup
-        for group in old.class_of:
-            whole = {site for site in old.members(group) if group not in pending.get(site, ())}
-            now = new.members(group) if group in new.groups else ()
-            if now and whole.intersection(new.away) and not whole.difference(new.away):
-                return True
-        return False
 
     def _vote(self, decision: m.Decision) -> None:
         self.state.phase, self.state.decision = Phase.VOTING, decision

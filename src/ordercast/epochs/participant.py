@@ -10,7 +10,6 @@ its effects; and that handling depends on durable state and the event alone. Wha
 majority of votes, the counts of all members) is therefore said as a message to oneself, and is an event of its own.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 from ordercast.core.effects import Append, Effect, Held
@@ -189,16 +188,6 @@ class Participant(Classes):
                 told[class_id] = self.tracks.get(class_id, Track()).report()
         joining = tuple(self.installing.states)
         self.say(sender, m.Report(close.number, close.ballot, told, tuple(finished), joining))
-
-    def before(self, closing: Iterable[ClassId], empty: Iterable[SiteId] = ()) -> tuple[ClassId, ...]:
-        """Return the closed classes that must be reported on with these: they may not be installed everywhere.
-
-        `empty`: who has lost its disk, and with it perhaps what others are to get from it.
-        """
-        epochs = {class_id.epoch for class_id in closing} & self.undone
-        epochs |= {number for number in self.undone if set(empty).intersection(self.decisions[number].installers)}
-        found = {class_id for number in epochs for class_id in self.decisions[number].cuts}
-        return tuple(sorted(found & self.earlier.keys()))
 
     # Time.
 

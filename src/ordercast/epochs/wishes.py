@@ -1,5 +1,6 @@
 """What a manager knows: whom it counts on, who wants what, and how far its ballot is."""
 
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,7 @@ import msgspec
 from ordercast.epochs import messages as m
 from ordercast.epochs.change import Planned, Wanted, wanted
 from ordercast.epochs.requests import Asked
+from ordercast.epochs.setup import Setup
 from ordercast.names import ClassId, GroupId, SiteId
 
 if TYPE_CHECKING:
@@ -102,6 +104,29 @@ class Wishes:
 
     def _wanted(self) -> Wanted | None:
         return wanted(self.site.setup, self._asked(), self.suspected, self._touch(), self._lives(), self.state.pending)
+
+    def _state_may_come(self, closed: Iterable[ClassId], pending: dict[SiteId, tuple[GroupId, ...]]) -> bool:
+        """Whether all who are there in a group wait for its state, and somebody can still give it: then wait, too."""
+        site, old = self.site, self.site.setup
+        for group in [group for class_id in closed for group in old.classes[class_id].groups]:
+            there = old.members(group)
+            if all(group in pending.get(other, ()) or other in site.fresh for other in there):
+                wait = [j for d in site.decisions.values() for j in d.joining if j.group == group and j.site in there]
+                last = {joins.site: joins.providers for joins in wait if joins.site not in site.fresh}
+                gone = site.fresh.keys() | self.suspected
+                if any(provider not in gone for providers in last.values() for provider in providers):
+                    return True
+        return False
+
+    def _would_lose(self, new: Setup, pending: dict[SiteId, tuple[GroupId, ...]]) -> bool:
+        """Whether a group would go on without anybody who has its state, though somebody who has it may come back."""
+        old = self.site.setup
+        for group in old.class_of:
+            whole = {site for site in old.members(group) if group not in pending.get(site, ())}
+            now = new.members(group) if group in new.groups else ()
+            if now and whole.intersection(new.away) and not whole.difference(new.away):
+                return True
+        return False
 
     def _rest(self) -> None:
         state = self.state

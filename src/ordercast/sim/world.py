@@ -111,11 +111,8 @@ class World(Carrier):
             self._tick_all()
             return
         self._pending -= 1
-        if kind == ARRIVE:
-            if self._down or self._paused:
-                self._arrive(site, what)  # type: ignore[arg-type]
-            else:
-                self._feed(site, what)  # type: ignore[arg-type]
+        if kind == ARRIVE and not self._down and not self._paused:
+            self._feed(site, what)  # type: ignore[arg-type]
             return
         if kind == ORDER:
             self._next_order()
@@ -146,10 +143,7 @@ class World(Carrier):
         self._awake[site] = None
         if not self._ticking:
             self._wake(site)
-        if self.logs is None:
-            self._apply(site, effects)
-        else:
-            self._carry_out(site, effects)
+        (self._apply if self.logs is None else self._carry_out)(site, effects)
 
     def _carry_out(self, site: SiteId, effects: list[Effect]) -> None:
         """Apply what a step of a durable site asks for, or some of it when it is doomed; checkpoint now and then."""
@@ -232,8 +226,7 @@ class World(Carrier):
     def _fault(self, site: SiteId, crash: Happening) -> None:
         assert isinstance(crash, Crash)
         if crash.pause and site in self._paused:
-            held_up = self._paused.pop(site)
-            for event in held_up:
+            for event in self._paused.pop(site):
                 self._feed(site, event)
         elif site in self._doomed:  # no event came in time: it stops before one
             self._doomed.discard(site)
