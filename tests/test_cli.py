@@ -133,6 +133,13 @@ WRONG = [
     (["simulate", "bank.toml", "--crash", "nobody@3"], 2, "'nobody' is not a site of this run"),
     (["simulate", "bank.toml", "--crash", "main-1@9:3"], 2, "--crash main-1@9:3: give SITE@T or SITE@T:T2"),
     (["simulate", "bank.toml", "--cut", "main-1"], 2, "--cut main-1: give A,B@T:T2"),
+    (["simulate", "bank.toml", "--change", "join transactions branch"], 2, "give a change and its time"),
+    (["simulate", "bank.toml", "--change", "jump transactions@3"], 2, "change 'jump transactions': give join G S"),
+    (["simulate", "bank.toml", "--suspect", "nobody@3:4"], 2, "'nobody' is not a site of this run"),
+    (["simulate", "bank.toml", "--churn", "0.1", "--out", "run"], 2, "are for groups that do not change"),
+    (["simulate", "bank.toml", "--causal", "--policy", "available"], 2, "takes delivery safe"),
+    (["explore", "bank.toml", "--fault", "crash"], 2, "--fault goes with --change"),
+    (["explore", "bank.toml", "--change", "leave tables dev-1", "--fault", "flood"], 2, "--fault flood: give one of"),
     (["simulate", "bank.toml", "--loss", "1.5"], 2, "--loss 1.5: must be at least 0 and below 1"),
 ]
 

@@ -10,22 +10,20 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from ordercast.epochs.setup import GroupSetup
 from ordercast.errors import InputError, LocalError
 from ordercast.membership.table import Membership
-from ordercast.names import Delivery, Level, Planner, Policy
+from ordercast.names import Level
 from ordercast.show.terminal import Screen
 from ordercast.sim.changing import Case, Fault, World, judge
-from ordercast.sim.churn import case_of, churn, destinations, read_change, setup_of, traffic
+from ordercast.sim.churn import Options, case_of, churn, destinations, read_change, setup_of, traffic
 from ordercast.sim.network import Network
 
-Like = tuple[str, Planner, Policy, Delivery]
 AFTERWARDS = 60.0  # who crashes for good comes back so long after the last message
 
 
 def simulate_changes(
     members: Membership,
-    like: Like,
+    like: Options,
     level: Level,
     load: tuple[int, int, float, int],
     weather: tuple[float, float, float, tuple[str, ...], tuple[str, ...], tuple[str, ...]],
@@ -41,7 +39,7 @@ def simulate_changes(
     loss, duplicate, jitter, crashes, cuts, suspects = weather
     if rate < 0:
         raise InputError("--churn must be at least 0")
-    setup = _refused(lambda: setup_of(members, GroupSetup((), *like), level, senders=senders // 2, causal=causal))
+    setup = _refused(lambda: setup_of(members, like, level, senders=senders // 2, causal=causal))
     chance, span = random.Random(seed), max(messages / 2, 1.0)
     sends = traffic(setup, messages, span, several, chance)
     asked = [_asked(text, chance.choice(sorted(setup.sites))) for text in changes]
@@ -127,7 +125,7 @@ def _print(result: dict[str, Any], found: list[tuple[str, str]]) -> None:
 
 def explore_change(
     members: Membership,
-    like: Like,
+    like: Options,
     level: Level,
     change: str,
     faults: tuple[str, ...],
@@ -143,7 +141,7 @@ def explore_change(
     unknown = next((kind for kind in faults if kind not in FAULTS), None)
     if unknown is not None:
         raise InputError(f"--fault {unknown}: give one of {', '.join(FAULTS)}")
-    setup = _refused(lambda: setup_of(members, GroupSetup((), *like), level, causal=causal))
+    setup = _refused(lambda: setup_of(members, like, level, causal=causal))
     sites = sorted(setup.sites)
     sends = []
     for index in range(messages):

@@ -20,6 +20,7 @@ from ordercast.sim.network import Network
 
 Sends = tuple[tuple[float, SiteId, Destination], ...]
 Changes = tuple[tuple[float, SiteId, Change], ...]
+Options = tuple[str, Planner, Policy, Delivery]
 HOW = "join G S, leave G S, create G S,S, delete G, add S, remove S, set G OPTION or level L"
 
 
@@ -58,11 +59,11 @@ def _option(group: str, option: str) -> Set:
 
 
 def setup_of(
-    membership: Membership, like: GroupSetup, level: Level = Level.ACYCLIC, *, senders: int = 0, causal: bool = False
+    membership: Membership, like: Options, level: Level = Level.ACYCLIC, *, senders: int = 0, causal: bool = False
 ) -> Setup:
-    """Return configuration 1 of a membership table: all groups with the options of one, and sites that only send."""
+    """Return configuration 1 of a membership table: all groups with one set of options, and sites that only send."""
     groups = {
-        name: GroupSetup(tuple(sorted(members)), like.protocol, like.planner, like.policy, like.delivery)
+        name: GroupSetup(tuple(sorted(members)), *like)
         for name, members in membership.as_dict().items()
         if "+" not in name
     }
