@@ -151,7 +151,8 @@ def main() -> int:
     head = ["protocol", "level", "classes that close", "groups that stop", "median stall", "longest stall"]
     head += ["messages for the change", "of state and fetching"]
     told = (
-        f"{asked.sites} sites, {asked.groups} groups of 5, policy available, delivery agreed; a site joins a group of the largest class, "
+        f"{asked.sites} sites, {asked.groups} groups of 5, policy available, delivery agreed; a site joins a group of "
+        "the largest class, "
         "closed by report. A stall is from the first member that stops to the last that goes on, in link latencies "
         "(one tick = one latency). MGT claims that a membership change touches little: the column of groups says how "
         "much is touched where groups must be ordered together."

@@ -12,10 +12,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from ordercast.core.events import Envelope, Received
 from ordercast.epochs import messages as m
+from ordercast.epochs import snapshot
 from ordercast.epochs.change import first_setup
+from ordercast.epochs.participant import Participant
 from ordercast.epochs.requests import Change, Create, Delete, Join, Leave, RemoveSite
 from ordercast.epochs.setup import GroupSetup, Setup
+from ordercast.errors import PeerError
 from ordercast.membership.table import Membership
 from ordercast.names import ClassId, Delivery, Planner, Policy
 from ordercast.sim.changing import Case, Fault, World, judge
@@ -447,6 +451,36 @@ def test_errata_61_what_was_promised_is_durable_before_it_is_answered() -> None:
     with planted("epochs", rule):
         assert council.not_durable() is not None
     assert council.not_durable() is None
+
+
+def test_errata_62_nobody_says_what_is_another_s_to_say() -> None:
+    """Each is refused before anything changes; without the check each of them is obeyed or stops the site."""
+    ours = setup(x="abc", y="bcd", more="ez")
+    (class_id,) = ours.classes
+    participant = Participant("b", ours)
+    envelope = Envelope(class_id, ("x",), "a", 1, 1, b"")
+    decision = m.Decision(msgspec.structs.replace(ours, number=2), (1, "a"), {})
+    outsider = next(site for site in ours.sites if site not in ours.council)
+    first = ours.classes[class_id].destinations(("x",))[0]
+    other = next(site for site in "acd" if site != first)
+    forged: list[tuple[str, Any, ClassId]] = [
+        (outsider, m.Prepare(2, (9, outsider)), m.CONTROL),
+        ("a", m.Prepare(2, (9, "c")), m.CONTROL),
+        ("a", m.Prepare(2, (2**60, "a")), m.CONTROL),
+        (outsider, m.Close(2, (9, outsider), (class_id,)), m.CONTROL),
+        (outsider, m.Accept(msgspec.structs.replace(decision, ballot=(9, outsider))), m.CONTROL),
+        ("c", m.Accept(decision), m.CONTROL),
+        ("a", m.Body(class_id, m.Id("a", 1, 2), envelope), m.CONTROL),
+        ("a", m.State(1, "x", -1, b"", ()), m.CONTROL),
+        (other, m.Stable(((("x",), 5),)), class_id),
+        (first, m.Stable(((("nowhere",), 5),)), class_id),
+        (other, m.Whereabouts(("x",), 5, ()), class_id),
+    ]
+    before = snapshot.encode(participant)
+    for sender, message, of_class in forged:
+        with pytest.raises(PeerError, match=f"{sender} sent b {type(message).__name__}"):
+            participant.step(Received(sender, message, of_class))
+        assert snapshot.encode(participant) == before
 
 
 def test_errata_63_what_stands_still_says_why() -> None:

@@ -53,6 +53,7 @@ EPOCHS = [
         "states",
         "closed",
         "opening",
+        "rules",
         "snapshot",
         "handing",
         "classes",

@@ -18,6 +18,7 @@ from ordercast.epochs import events as e
 from ordercast.epochs import messages as m
 from ordercast.epochs.classes import Classes
 from ordercast.epochs.requests import Asked
+from ordercast.epochs.rules import check
 from ordercast.epochs.snapshot import ParticipantState, restore_snapshot, take_snapshot
 from ordercast.epochs.track import Track
 from ordercast.errors import LocalError
@@ -41,6 +42,7 @@ class Participant(Classes):
         self.out, self._durable = [], False
         match event:
             case Received(sender, message, class_id):
+                check(self, sender, message, class_id)
                 if class_id == m.CONTROL:
                     self._control(sender, message)
                 else:
