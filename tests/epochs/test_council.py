@@ -86,7 +86,8 @@ def not_durable() -> str | None:
     (class_id,) = SETUP.classes
 
     def hear(message: Any) -> list[Any]:
-        found: list[Any] = site.step(events.Received("a", message, m.CONTROL))
+        ballot = message.decision.ballot if isinstance(message, m.Accept) else message.ballot
+        found: list[Any] = site.step(events.Received(ballot[1], message, m.CONTROL))
         return found
 
     vote = m.Accept(m.Decision(replace(SETUP, number=2), (3, "a"), {}))
