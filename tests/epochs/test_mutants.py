@@ -56,7 +56,7 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]]]] = [
     ("an empty disk that is waited for is waited for", M, [("            news |= sender in self.state.asked and sender not in self.state.reports\n", "")]),
     ("who goes on alone gets messages one by one", R, [("j.replay and j.site not in alone", "j.replay")]),
 ]  # fmt: skip
-CHOSEN = MUTANTS if "ORDERCAST_CAMPAIGN" in os.environ else MUTANTS[::6]
+CHOSEN = MUTANTS if "ORDERCAST_CAMPAIGN" in os.environ else MUTANTS[::9]
 
 
 def caught(mutant: tuple[str, str, list[tuple[str, str]]], seeds: int = 200) -> int | None:
