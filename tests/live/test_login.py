@@ -4,45 +4,21 @@ import asyncio
 import contextlib
 import logging
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ordercast.client.client import connect
 from ordercast.errors import InputError, LocalError, LostError, UnreachableError
 from ordercast.live import port, session
-from ordercast.live.config import Cluster, Security
-from ordercast.live.session import Session
-from ordercast.live.site import Site
+from ordercast.live.config import Security
 from ordercast.live.tls import make_certs
 from ordercast.wire import clients as wire
 from ordercast.wire.frames import FRAME_AT_MOST, frame
 from ordercast.wire.tags import Code, Tag
-from tests.support.live import cluster, run
+from tests.support.live import ALONE, alone, cluster, run, until
 from tests.support.raw import Raw
 
 pytestmark = pytest.mark.slow
-ALONE = {"a": ["p"]}
-WITH_THE_DEAD = {"a": ["p"], "b": ["p", "q"]}
-
-
-def only(site: Site) -> Session:
-    """Return the one session there is."""
-    assert site.port is not None
-    (found,) = site.port.sessions
-    return found
-
-
-async def until(fact: Any) -> None:
-    while not fact():
-        await asyncio.sleep(0.005)
-
-
-@contextlib.asynccontextmanager
-async def alone(config: Cluster) -> Any:
-    """Run p only; others of the cluster are dead."""
-    async with Site(config, "p") as site:
-        yield site
 
 
 def test_memory_before_login_is_small(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The client port under clients that do not behave: each bound holds, and nobody else notices."""
 
 import asyncio
-import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -10,38 +9,14 @@ import pytest
 from ordercast.client.client import connect
 from ordercast.errors import DroppedError, LocalError, LostError
 from ordercast.live import answers, port, session
-from ordercast.live.config import Cluster
-from ordercast.live.session import Session
-from ordercast.live.site import Site
 from ordercast.node.settings import Limits
 from ordercast.wire import clients as wire
 from ordercast.wire.frames import frame
 from ordercast.wire.tags import Code, Tag
-from tests.support.live import Running, cluster, run
+from tests.support.live import ALONE, WITH_THE_DEAD, Running, alone, cluster, only, run, until
 from tests.support.raw import Raw
 
 pytestmark = pytest.mark.slow
-ALONE = {"a": ["p"]}
-WITH_THE_DEAD = {"a": ["p"], "b": ["p", "q"]}
-
-
-def only(site: Site) -> Session:
-    """Return the one session there is."""
-    assert site.port is not None
-    (found,) = site.port.sessions
-    return found
-
-
-async def until(fact: Any) -> None:
-    while not fact():
-        await asyncio.sleep(0.005)
-
-
-@contextlib.asynccontextmanager
-async def alone(config: Cluster) -> Any:
-    """Run p only; others of the cluster are dead."""
-    async with Site(config, "p") as site:
-        yield site
 
 
 def test_a_post_of_twelve_million_empty_messages(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A whole cluster in this process, on real TCP."""
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Coroutine
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import uvloop
 
 from ordercast.live.config import Cluster
+from ordercast.live.session import Session
 from ordercast.live.site import Site
 
 GROUPS = {"a": ["p", "q"], "b": ["q", "r"], "c": ["p", "r"]}
@@ -75,3 +77,26 @@ async def quiet(sites: dict[str, Site]) -> None:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.02)
     assert [held for site in sites.values() for held in site.status()["held"]] == []
+
+
+ALONE = {"a": ["p"]}
+WITH_THE_DEAD = {"a": ["p"], "b": ["p", "q"]}
+
+
+def only(site: Site) -> Session:
+    """Return the one session there is."""
+    assert site.port is not None
+    (found,) = site.port.sessions
+    return found
+
+
+async def until(fact: Any) -> None:
+    while not fact():
+        await asyncio.sleep(0.005)
+
+
+@contextlib.asynccontextmanager
+async def alone(config: Cluster) -> Any:
+    """Run p only; others of the cluster are dead."""
+    async with Site(config, "p") as site:
+        yield site

@@ -7,9 +7,9 @@ import sys
 from typing import Any
 
 import msgspec
-from rich.table import Table
 from rich.text import Text
 
+from ordercast.cli.simulate import promises_table
 from ordercast.errors import InputError, LocalError
 from ordercast.membership.table import Membership
 from ordercast.names import Level
@@ -107,13 +107,7 @@ def _result(case: Case, world: World, found: list[tuple[str, str]], protocol: st
 
 def _print(result: dict[str, Any], found: list[tuple[str, str]]) -> None:
     console = Screen()
-    table = Table(title=f"{result['protocol']}, groups that change: {'kept' if result['ok'] else 'BROKEN'}")
-    table.add_column("property")
-    table.add_column("")
-    table.add_column("example", overflow="fold")
-    for name, one in result["properties"].items():
-        table.add_row(name, Text("yes", "green") if one["ok"] else Text("no", "red"), Text(one["example"] or ""))
-    console.print(table)
+    console.print(promises_table(f"{result['protocol']}, groups that change", result))
     changes = result["changes"]
     console.print(
         f"{result['messages']} messages, {result['deliveries']} deliveries, {result['rolled_back']} rolled back, "

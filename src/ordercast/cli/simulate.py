@@ -198,18 +198,23 @@ def _result(verdict: Any, protocol: str, seed: int, replay: str) -> dict[str, An
     }
 
 
-def _print(result: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print(msgspec.json.encode(result).decode())
-        return
-    console = Screen()
-    table = Table(title=f"{result['protocol']}: {'kept' if result['ok'] else 'BROKEN'}")
+def promises_table(title: str, result: dict[str, Any]) -> Table:
+    """Return what was promised, and whether it was kept."""
+    table = Table(title=f"{title}: {'kept' if result['ok'] else 'BROKEN'}")
     table.add_column("property")
     table.add_column("")
     table.add_column("example", overflow="fold")
     for name, found in result["properties"].items():
         table.add_row(name, Text("yes", "green") if found["ok"] else Text("no", "red"), Text(found["example"] or ""))
-    console.print(table)
+    return table
+
+
+def _print(result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(msgspec.json.encode(result).decode())
+        return
+    console = Screen()
+    console.print(promises_table(result["protocol"], result))
     figures = [f"{result[name]} {name.replace('_', ' ')}" for name in ("messages", "deliveries", "network_messages")]
     console.print(", ".join(figures))
     if not result["ok"]:

@@ -1,7 +1,5 @@
 """What a decision closes: what is rolled back, installed, sent again, and when it is finished everywhere."""
 
-from typing import TYPE_CHECKING
-
 from ordercast.epochs import events as e
 from ordercast.epochs import messages as m
 from ordercast.epochs.recovery import key_of, lacks, rolled_back
@@ -9,9 +7,6 @@ from ordercast.epochs.setup import Setup
 from ordercast.epochs.states import States
 from ordercast.epochs.track import Entry, Track
 from ordercast.names import ClassId, GroupId
-
-if TYPE_CHECKING:
-    pass
 
 
 class Closed(States):

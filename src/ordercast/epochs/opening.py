@@ -4,7 +4,7 @@ A site finishes everything that its decisions closed before it opens anything th
 messages of a class that was closed come before those of a class that was opened then.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ordercast.core.effects import Held
 from ordercast.epochs import events as e
@@ -14,9 +14,6 @@ from ordercast.epochs.recovery import key_of
 from ordercast.epochs.setup import Setup
 from ordercast.epochs.track import Track
 from ordercast.names import ClassId, GroupId, SiteId
-
-if TYPE_CHECKING:
-    pass
 
 FETCH_AT_MOST = 256  # messages per request
 DECISIONS_KEPT = 64  # who is further behind starts from a snapshot

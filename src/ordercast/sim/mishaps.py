@@ -17,8 +17,6 @@ from ordercast.names import ClassId, GroupId, SiteId
 from ordercast.sim.network import Network
 from ordercast.verify.changes import Changes
 
-CHECKPOINTS = 0.02  # share of the steps after which a site keeps a checkpoint
-
 
 @dataclass(frozen=True)
 class Fault:
