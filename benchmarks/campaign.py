@@ -4,7 +4,7 @@ Run: python -m benchmarks.campaign [--seeds 2000] [--kind propagation] [--causal
 
 With `--changes` groups change and sites fail (docs/protocols/epochs.md): all protocols, policies, deliveries in turn.
 With `--nodes` whole sites run, with disks, clients and connections: each seed under a protocol and a mix in turn, or
-under those asked for.
+under those asked for. With both, whole sites run while their groups change.
 """
 
 import argparse
@@ -13,10 +13,10 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 
 from benchmarks.results import record, table
-from tests.support import epoch_campaign, node_campaign
+from tests.support import changing_campaign, epoch_campaign, node_campaign
 from tests.support.campaign import KINDS, MIXES, Kind, scenario
 
-from ordercast.sim import changing, faults
+from ordercast.sim import changing, changing_nodes, faults
 from ordercast.sim.scenario import run
 
 
@@ -79,6 +79,19 @@ def run_nodes(kind: Kind | None, mix: str | None, first: int, seeds: int) -> int
     return 1 if failures else 0
 
 
+def batch_of_changing_nodes(first: int, count: int) -> list[tuple[str, int, int, str]]:
+    """Run some seeds of the campaign of changing nodes; return what ran, events, messages, and what failed, of each."""
+    rows = []
+    for seed in range(first, first + count):
+        kind = epoch_campaign.ALL[seed % len(epoch_campaign.ALL)]
+        found, ran = changing_nodes.run(changing_campaign.case(seed))
+        command = f"python -m benchmarks.campaign --changes --nodes --first {seed} --seeds 1"
+        name = f"{kind.protocol}, {kind.policy}, {kind.delivery}{', causal' if kind.causal else ''}"
+        failed = f"{command}  # {found[0]}" if found else ""
+        rows.append((name, ran.world.events, len(ran.world.ledger.attempts), failed))
+    return rows
+
+
 def batch_of_changes(first: int, count: int) -> list[tuple[str, int, int, str]]:
     """Run some seeds of the campaign of changes; return what ran, events, messages, and what failed, of each."""
     rows = []
@@ -91,12 +104,13 @@ def batch_of_changes(first: int, count: int) -> list[tuple[str, int, int, str]]:
     return rows
 
 
-def run_changes(first: int, seeds: int) -> int:
-    """Run the campaign of changes."""
+def run_changes(first: int, seeds: int, *, nodes: bool) -> int:
+    """Run the campaign of changes, of participants or of whole nodes."""
+    batch = batch_of_changing_nodes if nodes else batch_of_changes
     begun, step = time.perf_counter(), 50
     with ProcessPoolExecutor(2) as pool:
         starts = range(first, first + seeds, step)
-        jobs = [pool.submit(batch_of_changes, start, min(step, first + seeds - start)) for start in starts]
+        jobs = [pool.submit(batch, start, min(step, first + seeds - start)) for start in starts]
         runs = [row for job in jobs for row in job.result()]
     rows: list[list[object]] = []
     for name in sorted({row[0].partition(",")[0] for row in runs}):
@@ -109,8 +123,9 @@ def run_changes(first: int, seeds: int) -> int:
     if seeds >= 1000:
         head = ["protocol", "worlds", "events", "messages sent", "broken"]
         told = f"All policies, deliveries and causal options in turn; {time.perf_counter() - begun:.0f} s."
-        command = f"python -m benchmarks.campaign --changes --seeds {seeds}"
-        record("Campaign: groups that change, sites that fail", command, [*table(head, rows), "", told])
+        command = f"python -m benchmarks.campaign --changes{' --nodes' if nodes else ''} --seeds {seeds}"
+        title = "Campaign: nodes whose groups change" if nodes else "Campaign: groups that change, sites that fail"
+        record(title, command, [*table(head, rows), "", told])
     return 1 if failures else 0
 
 
@@ -126,7 +141,7 @@ def main() -> int:
     parser.add_argument("--rotate", action="store_true", help="each seed under one mix in turn, not under all")
     asked = parser.parse_args()
     if asked.changes:
-        return run_changes(asked.first, asked.seeds)
+        return run_changes(asked.first, asked.seeds, nodes=asked.nodes)
     if asked.nodes:
         kind = None if asked.kind is None else (asked.kind, asked.causal)
         return run_nodes(kind, asked.mix, asked.first, asked.seeds)

@@ -5,7 +5,6 @@ Every group is sent one message from a site that is in no group, on random membe
 Run: python -m benchmarks.protocol_costs
 """
 
-import dataclasses
 import random
 import sys
 
@@ -27,7 +26,7 @@ SOURCES = ("visitor", "s000", "s001", "s002")
 
 def measure(deployment: Deployment, group: str, network: Network) -> Weighed:
     """Send one message to a group from outside."""
-    outside = dataclasses.replace(deployment, groups=replace(deployment.groups, sources=SOURCES))
+    outside = replace(deployment, groups=replace(deployment.groups, sources=SOURCES))
     world = Weighed(outside, network=network, tick=1e6)
     world.multicast(0.0, "visitor", (group,), BODY)
     world.run(until=1e5)

@@ -5,11 +5,10 @@ import os
 import random
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace as with_
+from msgspec.structs import replace
 
 from ordercast import Level, Membership
 from ordercast.show.spacetime import draw_spacetime
@@ -244,7 +243,7 @@ def test_a_violation_is_filmed(tmp_path: Path) -> None:
     """KIN's S2 on a ring of three groups breaks the serial order: the shortest way there, as a picture."""
     ring = Membership.of({"G": "pq", "H": "qr", "I": "pr"})
     deployment = replace(deploy(Scenario(ring, "sequencer", level=Level.TOTAL, senders=0)), level=Level.ACYCLIC)
-    deployment = replace(deployment, groups=with_(deployment.groups, sources=("x", "y", "z")))
+    deployment = replace(deployment, groups=replace(deployment.groups, sources=("x", "y", "z")))
     explored = Explorer(Case(deployment, (("x", ("G",)), ("y", ("H",)), ("z", ("I",))))).run()
 
     assert explored.film is not None

@@ -6,7 +6,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src" / "ordercast"
 ROOT = {"names", "errors", "compiled", "membership", "planning"}
 PROTOCOLS = ROOT | {"core", "protocols"}
-LIVE = PROTOCOLS | {"verify", "wire", "history", "runs", "client", "node", "live"}
+LIVE = PROTOCOLS | {"verify", "epochs", "wire", "history", "runs", "client", "node", "live"}
 MAY_IMPORT = {
     "names": set[str](),
     "errors": set[str](),
@@ -17,10 +17,10 @@ MAY_IMPORT = {
     "core": {"names", "errors", "planning", "core"},
     "protocols": PROTOCOLS,
     "epochs": PROTOCOLS | {"epochs"},
-    "node": PROTOCOLS | {"wire", "history", "client", "node"},
+    "node": PROTOCOLS | {"wire", "history", "client", "epochs", "node"},
     "sim": PROTOCOLS | {"verify", "wire", "history", "client", "node", "epochs", "sim"},
-    "wire": {"names", "errors", "core", "protocols", "wire"},
-    "history": {"names", "errors", "core", "wire", "history"},
+    "wire": {"names", "errors", "core", "protocols", "epochs", "wire"},
+    "history": {"names", "errors", "core", "wire", "epochs", "history"},
     "client": {"names", "errors", "wire", "client"},
     "live": LIVE,
     "runs": {"names", "errors", "membership", "runs"},
@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "spark": PROTOCOLS | {"runs", "audit", "verify", "sim", "show", "spark"},
     "bench": LIVE | {"bench"},
     "demo": LIVE | {"sim", "audit", "show", "demo"},
-    "testing": LIVE | {"sim", "testing"},
+    "testing": LIVE | {"epochs", "sim", "testing"},
     "cli": LIVE | {"__init__", "sim", "audit", "show", "spark", "bench", "demo", "cli"},
     "__init__": LIVE,
     "__main__": {"cli"},

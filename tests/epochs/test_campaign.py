@@ -26,7 +26,7 @@ def test_what_was_broken_once(seed: int) -> None:
 def test_every_kind_of_fault_is_in_many_seeds() -> None:
     """Churn, several-group messages, loss and duplication too."""
     cases = [case(seed) for seed in range(400)]
-    share = {kind: sum(any(f.kind == kind for f in c.faults) for c in cases) / len(cases) for kind in KINDS}
+    share = {kind: sum(any(f.kind == kind for f in c.faults) for c in cases) / len(cases) for kind in (*KINDS, "slow")}
     share["churn"] = sum(bool(c.changes) for c in cases) / len(cases)
     share["several groups"] = sum(any(len(groups) > 1 for _, _, groups in c.sends) for c in cases) / len(cases)
     share["loss"] = sum(bool(c.network.loss) for c in cases) / len(cases)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ordercast.epochs.change import Planned, first_setup, plan_change, waiting, wanted
-from ordercast.epochs.requests import AddSite, Change, Create, Delete, Join, Leave, RemoveSite, Set, SetLevel
+from ordercast.epochs.change import first_setup, plan_change, waiting, wanted
+from ordercast.epochs.requests import AddSite, Change, Create, Delete, Join, Leave, Planned, RemoveSite, Set, SetLevel
 from ordercast.epochs.setup import GroupSetup, Setup, council_of
 from ordercast.errors import LocalError
 from ordercast.names import ClassId, Delivery, Level, Policy

@@ -41,20 +41,21 @@ def test_a_message_beside_a_change_up_to_a_limit(policy: Policy, delivery: Deliv
     assert explored.found == []
 
 
-CLOSED = "            self.closed.add(class_id)\n            self.machines.pop(class_id, None)"
+CLOSED = "            site.closed.add(class_id)\n            site.machines.pop(class_id, None)"
 BUGS = [
-    ("a class goes on after it was closed", CLOSED, "            pass"),
-    ("done is not heard", "                self._finish(class_id)\n", "                pass\n"),
+    ("a class goes on after it was closed", "sequencer", CLOSED, "            pass"),
+    ("done is not heard", "propagation", "                self._finish(class_id)\n", "                pass\n"),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bug", BUGS, ids=[name for name, _, _ in BUGS])
-def test_the_explorer_sees_what_is_wrong(bug: tuple[str, str, str]) -> None:
-    with planted("epochs", bug[1:]):
+@pytest.mark.parametrize("bug", BUGS, ids=[name for name, *_ in BUGS])
+def test_the_explorer_sees_what_is_wrong(bug: tuple[str, str, str, str]) -> None:
+    _, protocol, line, wrong = bug
+    with planted("epochs", (line, wrong)):
         explorer = importlib.import_module("ordercast.sim.explore_changes")
         cases = importlib.import_module("tests.support.change_cases")
-        later = explorer.Explorer(cases.small("leave", "propagation", 3), later=True).run(("crash", "suspect"), every=9)
-        beside = explorer.Explorer(cases.small("leave", "propagation", 1), limit=1500).run()
+        later = explorer.Explorer(cases.small("leave", protocol, 3), later=True).run(("crash", "suspect"), every=9)
+        beside = explorer.Explorer(cases.small("leave", protocol, 1), limit=1500).run()
 
     assert later.found or beside.found

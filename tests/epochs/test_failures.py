@@ -6,12 +6,15 @@ from collections.abc import Iterable
 
 import pytest
 
-from ordercast.core.effects import Effect
-from ordercast.epochs.change import first_setup
-from ordercast.epochs.events import RolledBack, ViewChanged
+from ordercast.core.effects import Append, Effect
+from ordercast.core.events import Event, Received
+from ordercast.epochs import messages as m
+from ordercast.epochs.change import first_setup, plan_change
+from ordercast.epochs.events import Made, Plan, Requested, RolledBack, ViewChanged
+from ordercast.epochs.participant import Participant
 from ordercast.epochs.requests import AddSite, Change, Create, Delete, Join, Leave, RemoveSite
 from ordercast.epochs.setup import GroupSetup, Setup
-from ordercast.names import Delivery, Policy
+from ordercast.names import ClassId, Delivery, Policy
 from ordercast.sim.changing import Case, Fault, Host, World, findings, judge
 from ordercast.sim.network import Network
 
@@ -225,7 +228,7 @@ def test_every_change_under_traffic(name: str, change: Change) -> None:
 def test_what_was_sent_to_a_deleted_group_is_refused_not_dropped_in_silence() -> None:
     """Errata 16."""
     groups = setup(policy=Policy.ATOMIC, x="abc", y="bcd")
-    sends = tuple((9.0 + 0.3 * t, "a", ("y",)) for t in range(20))
+    sends = tuple((9.0 + 0.1 * t, "d", ("y",)) for t in range(100))
     world = kept(Case(groups, ALL, QUIET, 19, sends, changes=((10.0, "c", Delete("y")),)))
 
     assert world.judge.dropped, "some were under way"
@@ -252,3 +255,34 @@ def test_a_replay_tells_the_application_the_same() -> None:
     case = Case(groups, ALL, QUIET, 23, sends, ((12.0, "a", Join("x", "d")), (20.0, "b", Leave("y", "c"))), faults)
 
     kept(dataclasses.replace(case, suspect_after=100.0))
+
+
+def test_a_history_does_not_talk_to_itself() -> None:
+    """Errata 98: a request in the history opens no ballot while it is stepped through.
+
+    Site a leads a ballot for what c asked for, is asked for something itself, and closes the class. A history that
+    talked to itself would open a second ballot at the request, and refuse to close the class in the first.
+    """
+    first = setup("sequencer", x="abc")
+    site = Participant("a", first)
+    events: list[Event] = [
+        Received("c", m.Wish(1, (("c", 1, Leave("x", "c")),), (), ()), m.CONTROL),
+        Requested(Create("y", ("a", "b"))),
+        Received("b", m.Promise(2, (1, "a"), None), m.CONTROL),
+    ]
+    history: list[Event] = []
+    while events:
+        for effect in site.step(events.pop(0)):
+            if isinstance(effect, Append):
+                history.append(effect.event)
+            elif isinstance(effect, Plan):
+                events.append(Made(plan_change(effect.setup, effect.wanted)))
+    again = Participant("a", first)
+    talking = Participant("a", first)
+    for event in history:
+        again.replay(event)
+        talking.step(event)
+
+    assert [type(e.message).__name__ for e in history if isinstance(e, Received)] == ["Prepare", "Close"]
+    assert site.closed == again.closed == {ClassId(1, 0)}
+    assert talking.closed == set(), "then the rule is not needed"

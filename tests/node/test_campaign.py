@@ -21,6 +21,11 @@ def test_nothing_is_broken_and_nothing_is_left(first: int) -> None:
     assert [] == broken
 
 
+def test_an_old_copy_that_has_caught_up_in_numbers_is_found() -> None:
+    """Errata 99: a restored source sends more than its peer has, before it meets it; nothing of it is called safe."""
+    assert run(case(("propagation", False), "restored", 198)).findings == []
+
+
 def test_a_world_is_a_function_of_its_seed() -> None:
     lines: list[list[str]] = [[], []]
     for told in lines:

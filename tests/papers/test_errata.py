@@ -4,7 +4,6 @@ The printed rule is planted into our machine where a line of it is what was repa
 written out as a small model where we do it in another way altogether.
 """
 
-import dataclasses
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 
@@ -166,7 +165,7 @@ def test_errata_31_s2_allows_cycles_of_three() -> None:
     by_s2 = deploy(Scenario(ring, "sequencer", level=Level.TOTAL))
     assert explored(by_s2, "xG yH zI") == {}
 
-    too_much = dataclasses.replace(by_s2, level=Level.ACYCLIC)
+    too_much = replace(by_s2, level=Level.ACYCLIC)
     assert set(explored(too_much, "xG yH zI")) == {"acyclic"}
     with pytest.raises(InputError, match="classes s2 do not keep the level acyclic"):
         deploy(Scenario(ring, "sequencer", class_rule=ClassRule.S2))

@@ -1,6 +1,5 @@
 """GS88 §4: N and D of Tables 1 and 2, measured in the simulator, message by message."""
 
-import dataclasses
 from collections.abc import Iterator
 
 import pytest
@@ -22,7 +21,7 @@ BROADCAST = Network(latency=0.0, broadcast=T)
 
 def measure(deployment: Deployment, group: str, network: Network) -> tuple[int, float]:
     """Send one message to a group from outside; return N, and D: until the last member delivers."""
-    outside = dataclasses.replace(deployment, groups=replace(deployment.groups, sources=("outside",)))
+    outside = replace(deployment, groups=replace(deployment.groups, sources=("outside",)))
     world = World(outside, network=network, tick=1e6)
     world.multicast(0.0, "outside", (group,))
     outcome = world.run(until=1e5)

@@ -1,7 +1,5 @@
 """Links that break: what was lost is sent again, and a site that has lost its history is refused by name."""
 
-import dataclasses
-
 import pytest
 from msgspec.structs import replace
 
@@ -26,7 +24,7 @@ PAIR = Membership.of({"A": ["main-1", "main-2"]})
 def deployed(protocol: str, members: Membership = PAIR, **options: bool) -> Deployment:
     deployment = deploy(Scenario(members, protocol, senders=0))
     groups = replace(deployment.groups, sources=tuple(members.sites))
-    return dataclasses.replace(deployment, groups=groups, **options)  # type: ignore[arg-type]
+    return replace(deployment, groups=groups, **options)
 
 
 class Cluster:

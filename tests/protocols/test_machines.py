@@ -64,7 +64,7 @@ def test_errata_6_a_source_s_messages_to_two_groups() -> None:
         deployment = deploy(case)
         assert deployment.plan is not None
         plan = by_hand(deployment.plan, plan_edges)
-        deployment = dataclasses.replace(deployment, plan=plan, groups=replace(deployment.groups, sources=("x",)))
+        deployment = replace(deployment, plan=plan, groups=replace(deployment.groups, sources=("x",)))
         world = World(deployment)
         world.multicast(0.0, "x", ("A",))
         world.multicast(0.1, "x", ("B",))

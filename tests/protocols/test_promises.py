@@ -1,6 +1,5 @@
 """What a deployment promises holds in every combination that is accepted; the rest is refused by name."""
 
-import dataclasses
 import random
 from itertools import product
 
@@ -143,7 +142,7 @@ def test_causal_headers_name_what_is_under_way() -> None:
     sites = [f"s{index:02}" for index in range(50)]
     family = Membership.of({f"g{index:02}": chance.sample(sites, 5) for index in range(20)})
     deployment = deploy(Scenario(family, causal=True, senders=0))
-    deployment = dataclasses.replace(deployment, groups=replace(deployment.groups, sources=tuple(sites)))
+    deployment = replace(deployment, groups=replace(deployment.groups, sources=tuple(sites)))
     world = _Headers(deployment, 1, Network(jitter=1.0), tick=2.0)
     rounds = 3
     for number in range(rounds):

@@ -35,7 +35,7 @@ def envelope_of(groups: tuple[str, ...], source: str, number: int) -> Envelope:
 
 
 def with_sources(deployment: Deployment, sources: str) -> Deployment:
-    return dataclasses.replace(deployment, groups=replace(deployment.groups, sources=tuple(sources)))
+    return replace(deployment, groups=replace(deployment.groups, sources=tuple(sources)))
 
 
 @pytest.mark.slow
@@ -163,7 +163,7 @@ def test_what_is_everywhere_is_not_named_after_a_restart() -> None:
 def test_own_messages_that_were_held_are_called_safe() -> None:
     """A group of one site: its message waits for an earlier one of this site, which comes by another way."""
     deployment = with_sources(deploy(Scenario(Membership.of({"A": "a", "B": "ab"}).with_unions(["AB"]))), "ab")
-    deployment = dataclasses.replace(deployment, receipts=True)
+    deployment = replace(deployment, receipts=True)
     talk = Conversation(deployment)
     for site in "ab":
         for groups in (("B",), ("A", "B"), ("A",), ("A", "B"), ("B",)):
@@ -176,7 +176,7 @@ def test_own_messages_that_were_held_are_called_safe() -> None:
     for machines in talk.machines.values():
         machine = machines.machine(CLASS)
         assert isinstance(machine, Propagation)
-        assert not machine.not_safe
+        assert not machine.own.not_safe
 
 
 @pytest.mark.parametrize("last", [("b", 1, 0), ("b", 1, -7), ("nobody", 1, 1)])
@@ -230,11 +230,11 @@ def test_the_explorer_crashes_after_ticks_and_in_the_middle_of_them() -> None:
     "rule",
     [
         ("self.edges.owe((HERE, stream), number, [(entry, stream)])", "self.edges.owe((HERE, stream), number, [])"),
-        ("Place(envelope.number, stamp), self.id))", "Place(envelope.number, stamp + b'!'), self.id))"),
+        ("place = Place(envelope.number, stamp)", "place = Place(envelope.number, stamp + b'!')"),
     ],
 )
 def test_the_explorer_judges_receipts(rule: tuple[str, str]) -> None:
     with planted("protocols.propagation.machine", rule):
         case = small_case("propagation", {"losses": 1})
-        case = dataclasses.replace(case, deployment=dataclasses.replace(case.deployment, receipts=True))
+        case = dataclasses.replace(case, deployment=replace(case.deployment, receipts=True))
         assert "receipts" in Explorer(case).run().findings

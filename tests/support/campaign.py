@@ -97,5 +97,5 @@ def several_case(
     membership = Membership.of(groups).with_unions([tuple(union) for union in unions])
     deployment = deploy(Scenario(membership, protocol, level=level, causal=causal))
     sources = tuple(sorted({source for source, _ in multicasts}))
-    deployment = dataclasses.replace(deployment, groups=replace(deployment.groups, sources=sources))
+    deployment = replace(deployment, groups=replace(deployment.groups, sources=sources))
     return dataclasses.replace(Case(deployment, multicasts), **(faults or {}))  # type: ignore[arg-type]

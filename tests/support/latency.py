@@ -1,6 +1,5 @@
 """How long until a message is ordered: the swaps of HTW00 against the counting they truncate, on one tree."""
 
-import dataclasses
 import random
 
 from msgspec.structs import replace
@@ -42,7 +41,7 @@ class _Clocked(World):
 def until_ordered(protocol: str, senders: int, at_once: bool, rounds: int = 20) -> tuple[float, float, int]:
     """Return mean and worst latency until ordered, and the most hops."""
     deployment = deploy(Scenario(Membership.of({"all": SITES}), protocol, senders=0))
-    deployment = dataclasses.replace(deployment, groups=replace(deployment.groups, sources=tuple(SITES)))
+    deployment = replace(deployment, groups=replace(deployment.groups, sources=tuple(SITES)))
     world = _Clocked(deployment, network=Network(), tick=1.0)
     world.watch_orders()
     chance = random.Random(0)

@@ -4,7 +4,6 @@ Limits are so small that every policy is met in a few seconds: windows fill, bat
 dropped, checkpoints are taken all the time.
 """
 
-import dataclasses
 import random
 from functools import lru_cache
 
@@ -47,7 +46,7 @@ def deployment(kind: Kind, seed: int) -> Deployment:
     )  # fmt: skip
     found = deploy(scenario)
     sources = tuple(sorted({*found.groups.everybody, *SITES}))
-    return dataclasses.replace(found, groups=replace(found.groups, sources=sources), patience=PATIENCE)
+    return replace(found, groups=replace(found.groups, sources=sources), patience=PATIENCE)
 
 
 def case(kind: Kind, mix: str, seed: int) -> NodeCase:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ordercast.protocols import registry as deployment
 
 SWAPS = [f"swap.{name}" for name in ("multicast", "arrow", "combining", "hybrid", "counting")]
-PASSING = [f"propagation.{name}" for name in ("messages", "pasts", "rules", "machine")]
+PASSING = [f"propagation.{name}" for name in ("messages", "own", "pasts", "rules", "machine")]
 SEQUENCING = [
     f"sequencing.{name}" for name in ("messages", "sequencer", "sender", "member", "rules", "counts", "machine")
 ]
@@ -31,9 +31,13 @@ PARTS = [
     "pipeline",
     "changes",
     "recovery",
+    "reading",
 ]
-WORLD = [f"ordercast.sim.{name}" for name in ("storage", "lines", "nodes", "clients", "faults")]
-NODES = [*(f"ordercast.node.{name}" for name in (*PARTS, "status", "node")), *WORLD]
+WORLD = [
+    *(f"ordercast.sim.{name}" for name in ("storage", "lines", "nodes", "clients", "faults", "changing_nodes")),
+    "tests.support.changing_campaign",
+]
+NODES = [*(f"ordercast.node.{name}" for name in (*PARTS, "status", "node", "changing")), *WORLD]
 """A node's parts in the order of their imports, and the world that drives it."""
 EPOCHS = [
     f"ordercast.epochs.{name}"
@@ -47,6 +51,7 @@ EPOCHS = [
         "sending",
         "track",
         "recovery",
+        "obstacles",
         "wishes",
         "manager",
         "stability",
@@ -62,7 +67,7 @@ EPOCHS = [
 ]
 CHANGING = [
     *EPOCHS,
-    *(f"ordercast.sim.{name}" for name in ("mishaps", "changing", "explore_changes")),
+    *(f"ordercast.sim.{name}" for name in ("newest", "mishaps", "changing", "explore_changes")),
     *(f"tests.support.{name}" for name in ("epoch_campaign", "change_cases")),
 ]
 """Participants in the order of their imports, and the world that drives them."""

@@ -1,6 +1,5 @@
 """Small worlds of nodes by hand: who is where, what happens when; for tests that name one thing."""
 
-import dataclasses
 from typing import Any
 
 from msgspec.structs import replace
@@ -27,7 +26,7 @@ class SmallWorld:
         kind = MACHINES[protocol]
         found = deploy(Scenario(members, protocol, planner=Planner.CENTRAL, receipts=kind.receipts))
         configuration = replace(found.groups, sources=tuple(sorted(sites)))
-        deployment = dataclasses.replace(found, groups=configuration, patience=PATIENCE)
+        deployment = replace(found, groups=configuration, patience=PATIENCE)
         self.lines: list[str] = []
         self.world = World(deployment, settings(deployment, limits=limits), trace=self.lines.append)
         self.answers: dict[tuple[str, ...], list[Receipt] | OrdercastError] = {}

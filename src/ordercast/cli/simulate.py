@@ -313,9 +313,7 @@ def explore(
         Print the result as JSON.
 
     """
-    from dataclasses import replace
-
-    from msgspec.structs import replace as with_
+    from msgspec.structs import replace
 
     from ordercast.sim.explorer import Case, Explorer
     from ordercast.sim.scenario import Scenario, deploy
@@ -342,7 +340,7 @@ def explore(
     destinations = [*groups[:1], *several, *groups[1:]]
     orders = tuple((sources[i % len(sources)], destinations[i % len(destinations)]) for i in range(messages))
     used = tuple(sorted({source for source, _ in orders}))
-    deployment = replace(deployment, groups=with_(deployment.groups, sources=used))
+    deployment = replace(deployment, groups=replace(deployment.groups, sources=used))
     explored = Explorer(
         Case(deployment, orders, losses, duplicates, crashes=crashes, reorder=reorder, states_at_most=states)
     ).run()

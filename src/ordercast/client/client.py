@@ -3,8 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Iterator
-from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import msgspec
 
@@ -16,6 +15,9 @@ from ordercast.errors import DroppedError, LocalError, LostError, bounded
 from ordercast.names import GroupId
 from ordercast.wire import clients as wire
 from ordercast.wire.tags import Tag
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CONNECT_S = 10.0
 
@@ -98,10 +100,10 @@ class Client:
     """A connection to a site. Errors: UnreachableError, LocalError (refused), LostError (it was there, and is gone)."""
 
     def __init__(
-        self, address: str, token: str | None = None, timeout: float = CONNECT_S, *, ca: Path | str | None = None
+        self, address: str, token: str | None = None, timeout: float = CONNECT_S, *, ca: "Path | str | None" = None
     ) -> None:
         self.address, self.token, self.timeout = address, token, timeout
-        self.ca = None if ca is None else Path(ca)
+        self.ca = ca
         self.site = ""
         self.groups: frozenset[GroupId] = frozenset()
         self._connection: Connection
@@ -256,7 +258,7 @@ class Client:
 
 
 def connect(
-    address: str, token: str | None = None, timeout: float = CONNECT_S, *, ca: Path | str | None = None
+    address: str, token: str | None = None, timeout: float = CONNECT_S, *, ca: "Path | str | None" = None
 ) -> Client:
     """Return a client; connect with `async with`. With `ca`, the certificates of a CA, it speaks TLS."""
     return Client(address, token, timeout, ca=ca)

@@ -4,8 +4,7 @@ import asyncio
 import itertools
 import ssl
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -21,6 +20,9 @@ from ordercast.errors import (
 from ordercast.wire import clients as wire
 from ordercast.wire.frames import Splitter, frame
 from ordercast.wire.tags import Code, Tag
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 BEAT_S, BEATS_MISSED = 1.0, 8  # a site speaks twice a second; one that is silent for so many beats is gone
 
@@ -45,7 +47,7 @@ class Connection(asyncio.Protocol):
         self._silent, self._answered = 0, False
         self._listening: asyncio.TimerHandle | None = None
 
-    async def open(self, token: str | None, timeout: float, ca: Path | None) -> wire.Welcome:
+    async def open(self, token: str | None, timeout: float, ca: "Path | str | None") -> wire.Welcome:
         """Connect and log in; raises UnreachableError when nobody answers, LocalError when the site refuses."""
         host, _, port = self.address.rpartition(":")
         if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
@@ -193,7 +195,7 @@ class Connection(asyncio.Protocol):
         return InputError(f"{self.address} does not answer as sites answer clients; is it in [clients]?")
 
 
-def _context(ca: Path | None) -> ssl.SSLContext | None:
+def _context(ca: "Path | str | None") -> ssl.SSLContext | None:
     """Return what checks the site's certificate; names of sites are no host names, so the name is checked later."""
     if ca is None:
         return None

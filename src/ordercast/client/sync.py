@@ -3,12 +3,14 @@
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterator
-from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ordercast.client.client import CONNECT_S, Client
 from ordercast.client.values import AckLevel, Delivered, Destination, Policy, Receipt
 from ordercast.names import GroupId
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 T = TypeVar("T")
 
@@ -17,7 +19,7 @@ class SyncClient:
     """A connection to a site; use it with `with`."""
 
     def __init__(
-        self, address: str, token: str | None = None, timeout: float = CONNECT_S, *, ca: Path | str | None = None
+        self, address: str, token: str | None = None, timeout: float = CONNECT_S, *, ca: "Path | str | None" = None
     ) -> None:
         self._client = Client(address, token, timeout, ca=ca)
         self._loop = asyncio.new_event_loop()
@@ -84,7 +86,7 @@ class SyncClient:
 
 
 def connect(
-    address: str, token: str | None = None, timeout: float = CONNECT_S, *, ca: Path | str | None = None
+    address: str, token: str | None = None, timeout: float = CONNECT_S, *, ca: "Path | str | None" = None
 ) -> SyncClient:
     """Return a client; connect with `with`. With `ca`, the certificates of a CA, it speaks TLS."""
     return SyncClient(address, token, timeout, ca=ca)

@@ -6,7 +6,10 @@ from ordercast.names import GroupId, SiteId
 from ordercast.wire import batch
 from ordercast.wire.clients import AckLevel, Policy
 
-__all__ = ["AckLevel", "Delivered", "Destination", "Lot", "Policy", "Receipt", "tidy"]
+__all__ = [
+    "AckLevel", "Delivered", "Destination", "Lot", "Policy", "Receipt", "Restored", "RolledBack", "Said", "ViewChanged",
+    "said_in", "said_lot", "tidy",
+]  # fmt: skip
 
 Destination = GroupId | tuple[GroupId, ...]
 """A group, or several at once."""
@@ -59,6 +62,48 @@ class Lot(msgspec.Struct, frozen=True, gc=False):
             Delivered(position + index, group, source, first + index, body)
             for index, body in enumerate(batch.unpack(self.body))
         ]
+
+
+class ViewChanged(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1):
+    """The members of a group change here in the stream: at the same place of its order at all of them."""
+
+    group: GroupId
+    members: tuple[SiteId, ...]
+    joined: tuple[SiteId, ...]
+    left: tuple[SiteId, ...]
+    epoch: int
+    away: tuple[SiteId, ...]
+    """Who was taken out because it is suspected, and comes back: what it has of the group stays good."""
+
+
+class RolledBack(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):
+    """What was delivered at these positions did not happen: undo it, last one first. What stays of it comes again."""
+
+    positions: tuple[int, ...]
+
+
+class Restored(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):
+    """The state of a group as its other members have it here; with `gap` what this site had of the group is void."""
+
+    group: GroupId
+    count: int
+    state: bytes
+    gap: bool
+
+
+Said = ViewChanged | RolledBack | Restored
+"""What a site says in the stream beside messages: one position each, in a lot without a source."""
+_said = msgspec.msgpack.Decoder(Said)
+
+
+def said_lot(position: int, groups: tuple[GroupId, ...], said: Said) -> Lot:
+    """Return what a site says as a lot of one."""
+    return Lot(position, groups, "", 0, b"", batch.pack(0, [msgspec.msgpack.encode(said)]))
+
+
+def said_in(lot: Lot) -> Said | None:
+    """Return what a site says in a lot; None when it has messages."""
+    return _said.decode(batch.unpack(lot.body)[0]) if not lot.source else None
 
 
 class Receipt(msgspec.Struct, frozen=True):

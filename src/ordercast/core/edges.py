@@ -17,10 +17,10 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from ordercast.core.effects import Append, Effect, Held, Refuse, Send
-from ordercast.core.events import Event, LinkDown, LinkUp, Message, Multicast, PeerReset, Received, Tick
+from ordercast.core.events import Event, Forgot, LinkDown, LinkUp, Message, Multicast, PeerReset, Received, Tick
 from ordercast.core.resume import LOST, Resume, began_anew, check_resume, who_lost
 from ordercast.core.settling import Settling, ranges_beyond
-from ordercast.core.streams import Ack, Carry, EdgesState, In, Key, Null, Out, Range, Resend, counts_of
+from ordercast.core.streams import Ack, Carry, EdgesState, In, Key, Null, Out, Range, Resend, counts_of, forget, resumed
 from ordercast.errors import PeerError
 from ordercast.names import ClassId, SiteId
 
@@ -44,6 +44,7 @@ class Edges:
         self.now = 0.0
         self._out: dict[Key, Out[Any]] = {}  # sorted by key, so that ticks send in one order
         self._in: dict[Key, In[Any]] = {}
+        self._down: set[SiteId] = set()  # whom nothing reaches, as the host has promised
         self.settling = Settling(self._incoming)
 
     def passes(self, event: Event) -> list[Effect]:
@@ -52,12 +53,16 @@ class Edges:
             case Tick(now):
                 return self.tick(now)
             case LinkUp(peer):
+                self._down.discard(peer)
                 return self._link_up(peer)
-            case LinkDown():
+            case LinkDown(peer, whole):
+                self._down |= {peer} if whole else set()
                 return []  # what is under way may be lost; it is kept until it is acknowledged
             case PeerReset(peer, incarnation):
                 met = any(key[0] == peer for key in (*self._out, *self._in))
                 return [Refuse(peer, began_anew(self.me, peer, incarnation), LOST)] if met else []
+            case Forgot(peer):
+                return [Append(event)] if forget(self._out, self._in, peer) else []
         raise TypeError(f"no edge takes {event!r}")
 
     def check_stream(self, sender: SiteId, stream: int) -> None:
@@ -87,6 +92,8 @@ class Edges:
         # GS88 App. I never advances next_seq#_out in originate_message; we count every send on an edge (errata 3).
         out.sent += 1
         carry = out.kept[out.sent] = Carry(stream, out.sent, message)
+        if to in self._down and not out.unsaid:
+            out.unsaid = out.sent
         return Send(to, carry, self.class_id)
 
     def is_new(self, sender: SiteId, carry: Carry[Any]) -> bool:
@@ -161,6 +168,7 @@ class Edges:
                 self._acknowledged(sender, stream, upto, beyond)
             case Resend(stream, first, last):
                 out = self._known(sender, stream, last)
+                out.unsaid = 0  # from now on the peer may have it
                 first = max(first, out.acked + 1)
                 last = min(last, first + RESEND_AT_MOST - 1)
                 effects += [Send(sender, out.kept[n], self.class_id) for n in range(first, last + 1) if n in out.kept]
@@ -170,12 +178,13 @@ class Edges:
             case Resume(stream, sent, _, _):
                 self.check_stream(sender, stream)
                 check_resume(sender, message)
-                reason = who_lost(
-                    self.me, sender, message, counts_of(self._out.get((sender, stream)), self._in.get((sender, stream)))
-                )
+                sends, takes = self._out.get((sender, stream)), self._in.get((sender, stream))
+                reason = who_lost(self.me, sender, message, counts_of(sends, takes))
                 if reason is not None:
-                    effects.append(Refuse(sender, reason, LOST))
-                elif sent:
+                    return [Refuse(sender, reason, LOST)]
+                if sends is not None:
+                    sends.unsaid = 0
+                if sent:
                     self._told_last(sender, stream, sent, effects)
             case _:
                 raise PeerError(f"{sender} sent what no edge knows: {message}")
@@ -237,16 +246,7 @@ class Edges:
 
     def _link_up(self, peer: SiteId) -> list[Effect]:
         """Tell the peer what this site knows of every stream between them, so that both can compare and ask."""
-        effects: list[Effect] = []
-        for key in sorted({key for key in (*self._out, *self._in) if key[0] == peer}):
-            out, edge = self._out.get(key), self._in.get(key)
-            if out is not None:
-                out.linked = out.acked
-            if edge is not None:
-                edge.linked, edge.asked = edge.expected - 1, False
-            counts = counts_of(out, edge)
-            effects.append(Send(peer, Resume(key[1], counts.sent, counts.acked, counts.received), self.class_id))
-        return effects
+        return [Send(peer, told, self.class_id) for told in resumed(self._out, self._in, peer)]
 
     # Looking.
 
@@ -281,6 +281,8 @@ class Edges:
         """Take over a state."""
         self.now, self.settling.own = state.now, state.own
         self._out, self._in = _sorted(state.outgoing), _sorted(state.incoming)
+        for out in self._out.values():
+            out.unsaid = 0  # an earlier life may have sent it since
 
 
 def step_over(edges: Edges, event: Event, originate: Originate, check: Check, take: Take) -> list[Effect]:

@@ -77,11 +77,18 @@ class Refuse(msgspec.Struct, frozen=True, gc=False):
         return f"refuse {self.peer}: {self.reason}"
 
 
+class Finished(msgspec.Struct, frozen=True, gc=False):
+    """The end of the class has come down its tree: everything that this site gets of it is delivered."""
+
+    def __str__(self) -> str:
+        return "finished"
+
+
 class HostEffect(msgspec.Struct, frozen=True, gc=False):
     """What else a host is asked for when groups change (`epochs.events`)."""
 
 
-Effect = Append | Send | Deliver | Placed | Safe | Refuse | HostEffect
+Effect = Append | Send | Deliver | Placed | Safe | Refuse | Finished | HostEffect
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):

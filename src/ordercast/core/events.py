@@ -82,6 +82,8 @@ class LinkDown(msgspec.Struct, frozen=True, gc=False):
     """The link to a peer is gone."""
 
     peer: SiteId
+    whole: bool = False
+    """The host promises that nothing that is sent from now on reaches the peer before `LinkUp`."""
 
     def __str__(self) -> str:
         return f"link down {self.peer}"
@@ -97,8 +99,27 @@ class PeerReset(msgspec.Struct, frozen=True, gc=False):
         return f"{self.peer} begins anew as {self.incarnation}"
 
 
+class Forgot(msgspec.Struct, frozen=True, gc=False):
+    """A peer has lost its disk, and goes on in other classes: what of it is parked here will never be complete."""
+
+    peer: SiteId
+
+    def __str__(self) -> str:
+        return f"{self.peer} forgot"
+
+
+class Finish(msgspec.Struct, frozen=True, gc=False):
+    """The class is closed along its tree (GS88 §5.1): its roots order nothing more, and say so to those below.
+
+    Only for machines that can (`Protocol.closes`).
+    """
+
+    def __str__(self) -> str:
+        return "finish"
+
+
 class HostEvent(msgspec.Struct, frozen=True, gc=False):
     """What else a host says to the site's part in changes of the configuration (`epochs.events`)."""
 
 
-Event = Multicast | Received | Tick | LinkUp | LinkDown | PeerReset | HostEvent
+Event = Multicast | Received | Tick | LinkUp | LinkDown | PeerReset | Forgot | Finish | HostEvent

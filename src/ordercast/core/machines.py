@@ -7,7 +7,7 @@ import msgspec
 
 from ordercast.core.configuration import Configuration, OrderClass
 from ordercast.core.effects import Append, Effect, Held
-from ordercast.core.events import Event, Multicast, Received, Tick
+from ordercast.core.events import Event, LinkDown, LinkUp, Multicast, Received, Tick
 from ordercast.core.machine import Machine
 from ordercast.core.source import Source
 from ordercast.errors import HistoryError, PeerError
@@ -40,6 +40,7 @@ class Machines:
         self._make = make
         self._machines: dict[ClassId, Machine] = {}
         self._awake: dict[ClassId, Machine] = {}
+        self._down: set[SiteId] = set()  # whom nothing reaches, as the host has promised
 
     @property
     def sent(self) -> int:
@@ -61,6 +62,10 @@ class Machines:
             return self.machine(self.configuration.destination(event.groups)).step(event)  # type: ignore[union-attr]
         if kind is Tick:
             return self._all(event, self._awake)
+        if kind is LinkDown and event.whole:  # type: ignore[union-attr]
+            self._down.add(event.peer)  # type: ignore[union-attr]
+        elif kind is LinkUp:
+            self._down.discard(event.peer)  # type: ignore[union-attr]
         self._awake.update(self._machines)
         return self._all(event, self._machines)
 
@@ -74,6 +79,8 @@ class Machines:
         machine = self._machines.get(class_id)
         if machine is None:
             machine = self._make(self.configuration.order_class(class_id), self.source)
+            for peer in sorted(self._down):
+                machine.step(LinkDown(peer, whole=True))
             self._machines[class_id] = machine
             self._machines = dict(sorted(self._machines.items()))
         self._awake[class_id] = machine

@@ -5,6 +5,10 @@ many it has received. All three only grow, and everything is durable before it i
 from s to r these hold at all times: received by r <= sent by s, and acknowledged to s <= received by r. When one of
 them fails, the site with the smaller count has lost part of its history; both sites find out, and both can name it.
 
+A site whose old history was restored may have given new messages old numbers before it meets anybody, as many as its
+peer has. But a message that got its number while there was no link was never sent: a peer that has it has another one
+(errata 99).
+
 What a site hears was true when the link came up, so it is compared with what this site knew when the link came up.
 """
 
@@ -40,6 +44,8 @@ class Counts(NamedTuple):
     received: int = 0
     received_before: int = 0
     """When the link came up."""
+    unsaid: int = 0
+    """How many of those sent got their number while there was no link: the peer cannot have them."""
 
 
 def check_resume(sender: SiteId, told: Resume) -> None:
@@ -50,8 +56,8 @@ def check_resume(sender: SiteId, told: Resume) -> None:
 
 def who_lost(me: SiteId, peer: SiteId, told: Resume, here: Counts) -> str | None:
     """Return who of both has lost what, or None when the counts agree."""
-    if told.received > here.sent:
-        return _lost(me, f"sent {told.received} messages to {peer}", here.sent)
+    if told.received > here.sent - here.unsaid:
+        return _lost(me, f"sent {told.received} messages to {peer}", here.sent - here.unsaid)
     if told.acked > here.received:
         return _lost(me, f"received {told.acked} messages from {peer}", here.received)
     if told.received < here.acked:

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from ordercast.core.events import Control, Message
-from ordercast.core.resume import Counts
+from ordercast.core.resume import Counts, Resume
 from ordercast.names import SiteId
 
 HERE: SiteId = ""
@@ -80,6 +80,8 @@ class Out(msgspec.Struct, Generic[M], array_like=True):
     """Not yet acknowledged."""
     because: dict[int, tuple[Key, int]] = {}
     """With `subtree`: for a number, the incoming edge and its number that wait for it."""
+    unsaid: int = 0
+    """The first number that was given in this life while there was no link; 0 when the peer may have all."""
 
 
 class In(msgspec.Struct, Generic[M], array_like=True):
@@ -131,5 +133,34 @@ class EdgesState(msgspec.Struct, Generic[M], array_like=True):
 def counts_of(out: Out[Any] | None, edge: In[Any] | None) -> Counts:
     """Return what this site knows of a stream to a peer and back."""
     sent, acked = (out.sent, out.linked) if out is not None else (0, 0)
+    unsaid = out.sent - out.unsaid + 1 if out is not None and out.unsaid else 0
     received, before = (edge.expected - 1, edge.linked) if edge is not None else (0, 0)
-    return Counts(sent, acked, received, before)
+    return Counts(sent, acked, received, before, unsaid)
+
+
+def resumed(outgoing: dict[Key, Out[Any]], incoming: dict[Key, In[Any]], peer: SiteId) -> list[Resume]:
+    """A link came up: return what this site knows of every stream to the peer and back, and remember that."""
+    found = []
+    for key in sorted({key for key in (*outgoing, *incoming) if key[0] == peer}):
+        out, edge = outgoing.get(key), incoming.get(key)
+        if out is not None:
+            out.linked = out.acked
+        if edge is not None:
+            edge.linked, edge.asked = edge.expected - 1, False
+        counts = counts_of(out, edge)
+        found.append(Resume(key[1], counts.sent, counts.acked, counts.received))
+    return found
+
+
+def forget(outgoing: dict[Key, Out[Any]], incoming: dict[Key, In[Any]], peer: SiteId) -> bool:
+    """Throw away what waits for messages of a peer that has lost them, and what it will not acknowledge.
+
+    Returns whether there was anything between the two sites.
+    """
+    edges = [edge for key, edge in incoming.items() if key[0] == peer]
+    outs = [out for key, out in outgoing.items() if key[0] == peer]
+    for edge in edges:
+        edge.early, edge.seen, edge.asked_upto = {}, 0, 0
+    for out in outs:
+        out.kept, out.because = {}, {}
+    return bool(edges or outs)

@@ -18,9 +18,10 @@ from ordercast.epochs.requests import (
     Asked,
     Change,
     Create,
-    Refusals,
+    Planned,
     RemoveSite,
     SetLevel,
+    Wanted,
     apply,
     check_options,
 )  # fmt: skip
@@ -35,24 +36,6 @@ from ordercast.protocols.registry import MACHINES
 
 SEARCH = Budget(steps=20_000)  # for planner `best`: in steps, so that everybody gets the same plan
 PAST_AT_MOST = 256  # closed classes that are remembered; beyond, everything is closed once, and they are forgotten
-
-
-class Wanted(msgspec.Struct, frozen=True, array_like=True):
-    """What the next configuration is to be, before its classes are made; a manager asks its host to plan it."""
-
-    setup: Setup
-    """The next one, but for its classes."""
-    touch: tuple[ClassId, ...]
-    """Classes to be closed and opened anew, though nothing else of them changes."""
-    refused: Refusals = ()
-
-
-class Planned(msgspec.Struct, frozen=True, array_like=True):
-    """The next configuration with its classes, and which classes of the one before are closed for it."""
-
-    setup: Setup
-    closed: tuple[ClassId, ...]
-    refused: Refusals = ()
 
 
 def first_setup(
@@ -78,11 +61,14 @@ def wanted(
     touch: Iterable[ClassId] = (),
     lives: Mapping[SiteId, int] | None = None,
     pending: Mapping[SiteId, Iterable[GroupId]] | None = None,
+    *,
+    finish: bool = False,
 ) -> Wanted | None:
     """Return the next configuration, but for its classes; None when nothing is to be done.
 
     `lives`: sites that came with an empty disk, and their incarnation; their classes are opened anew for them.
     `pending`: who came into groups before, and is known to wait for their state still.
+    `finish`: something that was closed is held up.
 
     What cannot be done is refused with its reason; what must wait, because a site that its class needs is suspected
     and may not be taken out, is left for later.
@@ -111,7 +97,8 @@ def wanted(
             draft = after
         draft = msgspec.structs.replace(draft, answered={**draft.answered, site: number})
     draft = msgspec.structs.replace(draft, lives={**draft.lives, **{s: v for s, v in new.items() if s in draft.sites}})
-    again_for = {c for c, of_class in setup.classes.items() if of_class.needed.intersection(new)}
+    other = new.keys() | (setup.sites.keys() - draft.sites.keys())  # with an empty disk, or removed (errata 97)
+    again_for = {c for c, of_class in setup.classes.items() if of_class.remembered & other}
     away = _away(setup, draft, suspected, waits)
     draft = msgspec.structs.replace(draft, away=away, council=council_of(draft.sites, away))
     broken = {
@@ -122,9 +109,9 @@ def wanted(
     again = {
         class_id for class_id in (*touch, *broken, *again_for) if class_id in setup.classes and class_id not in waits
     }
-    if draft == setup and not again:
+    if draft == setup and not again and not finish:
         return None
-    return Wanted(draft, tuple(sorted(again)), tuple(refused))
+    return Wanted(draft, tuple(sorted(again)), tuple(refused), finish)
 
 
 def waiting(
@@ -210,9 +197,24 @@ def plan_change(old: Setup, asked: Wanted) -> Planned:
     oldest = min((class_id.epoch for class_id in opened), default=number)
     remembered = tuple(_relevant(_merged((*past, *gone)), oldest))
     setup = msgspec.structs.replace(draft, classes=dict(sorted(opened.items())), past=remembered)
-    partly = tuple(site for site in draft.away if site in old.partly or setup.is_member(site))
+    partly = tuple(
+        s for s in draft.away if s in old.partly or setup.is_member(s) or _begins_anew(old, draft, draft.away[s])
+    )
     setup = msgspec.structs.replace(setup, partly=partly)
     return Planned(setup, closed, asked.refused)
+
+
+def _begins_anew(old: Setup, draft: Setup, groups: Iterable[GroupId]) -> bool:
+    """Whether one of these groups may have nobody but sites with an empty disk: what it had is lost, it counts anew."""
+    for group in groups:
+        empty = {
+            site
+            for site, (_, number) in draft.lives.items()
+            if number == draft.number or group in old.away.get(site, ())
+        }
+        if draft.members(group) and empty.issuperset(draft.members(group)):
+            return True
+    return False
 
 
 def _classes(draft: Setup) -> list[ClassSetup]:

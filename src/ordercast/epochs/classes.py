@@ -4,14 +4,15 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from ordercast.core.effects import Append, Deliver, Effect, Placed, Safe
+from ordercast.core.configuration import Destination
+from ordercast.core.effects import Append, Deliver, Effect, Finished, Placed, Refuse, Safe
 from ordercast.core.events import Control, Event, Multicast, Received
 from ordercast.core.machine import Machine
 from ordercast.epochs import events as e
 from ordercast.epochs import messages as m
 from ordercast.epochs.handing import Handing
 from ordercast.epochs.track import Track
-from ordercast.errors import LocalError
+from ordercast.errors import LocalError, PeerError
 from ordercast.names import ClassId, SiteId
 
 STABILITY = (m.Have, m.AskHave, m.Stable, m.AskSafe, m.Whereabouts)
@@ -28,6 +29,8 @@ class Classes(Handing):
     def runs(self, class_id: ClassId) -> bool:
         """Whether the machine of a class may run here."""
         of_class = self.setup.classes.get(class_id)
+        if class_id in self.draining:
+            return True
         if of_class is None or class_id in self.closed or class_id.epoch < self.since or not self.admitted:
             return False
         return not (self.me in of_class.sites and class_id.epoch in self.opening.numbers)
@@ -36,7 +39,7 @@ class Classes(Handing):
         """Return the machine of a class that runs here."""
         machine = self.machines.get(class_id)
         if machine is None:
-            machine = self.machines[class_id] = self.setup.classes[class_id].machine(self.source)
+            machine = self.machines[class_id] = self.class_setup(class_id).machine(self.source)
             self.machines = dict(sorted(self.machines.items()))
         return machine
 
@@ -49,7 +52,7 @@ class Classes(Handing):
             if class_id not in self.closed and len(self.early) < EARLY_AT_MOST and not isinstance(message, Control):
                 self.early.append((sender, message, class_id))
             if class_id.epoch > self.setup.number:
-                self._tell_at(sender)
+                self._ask_ahead(sender)
         else:
             self._tell_at(sender)  # an older class: its sender may not know that it was closed (errata 57)
 
@@ -58,8 +61,10 @@ class Classes(Handing):
         waiting, self.early = self.early, deque()
         for sender, message, class_id in waiting:
             if self.runs(class_id):
-                for effect in self.step_again(Received(sender, message, class_id)):
-                    self.out.append(effect)
+                try:
+                    self.out += self.step_again(Received(sender, message, class_id))
+                except PeerError as error:  # its sender has nothing to do with what is being taken now
+                    self.out.append(Refuse(sender, str(error)))
             elif class_id.epoch > self.setup.number or class_id in self.setup.classes:
                 self.early.append((sender, message, class_id))
 
@@ -73,7 +78,7 @@ class Classes(Handing):
 
     def feed(self, class_id: ClassId, event: Event) -> None:
         """Let a machine take an event; what it delivers is counted here."""
-        machine = self.machine(class_id) if class_id in self.setup.classes else self.machines[class_id]
+        machine, finished = self.machine(class_id), False
         self.awake.add(class_id)
         self._feeding += 1  # what a delivery sets free is sent when all effects of this step are done
         for effect in machine.step(event):
@@ -83,12 +88,16 @@ class Classes(Handing):
             elif kind is Deliver:
                 order = self.class_setup(class_id).order_class.part_of(effect.envelope.groups[0])  # type: ignore[union-attr]
                 self.delivered(class_id, order, effect.stamp, effect.envelope)  # type: ignore[union-attr]
+            elif kind is Finished:
+                finished = class_id in self.draining  # else it is said again when the decision is known
             elif kind is not Placed and kind is not Safe:  # both are said by `stability`, for every protocol
                 self.out.append(effect)
         self._feeding -= 1
         if self._send_later and not self._feeding:
             self._send_later = False
             self.send_waiting()
+        if finished:
+            self.opening.finished(class_id)
 
     def _all(self, event: Event) -> None:
         for class_id in list(self.machines):
@@ -132,7 +141,7 @@ class Classes(Handing):
             except LocalError as error:
                 self.durable()
                 self.sending.settle(number)
-                self.out.append(e.Dropped(number, str(error)))
+                self.out.append(e.Dropped(number, str(error), own.groups, own.body))
                 continue
             if class_id is None or class_id in waits:
                 continue
@@ -149,7 +158,17 @@ class Classes(Handing):
             return f"class {class_id} does not know this site yet"
         if not self.runs(class_id):
             return f"class {class_id} is not open here"
+        for closing, unknown in self.sending.unknown.items():
+            if any(self._goes_to(groups) == class_id for groups in unknown):  # those before this one go first
+                return f"which message was the last in class {closing} is not known yet"
         return self.sending.waits_for(number, causal=self.setup.causal)
+
+    def _goes_to(self, groups: Destination) -> ClassId | None:
+        """Return the class of a message to these groups, if there is one."""
+        try:
+            return self.setup.destination(self.me, groups)
+        except LocalError:
+            return None
 
     def _why_unsent(self, number: int) -> str:
         groups = self.sending.own[number].groups
@@ -173,19 +192,36 @@ class Classes(Handing):
             self._told.add(sender)
             self.say(sender, m.At(self.setup.number))
 
+    def _ask_ahead(self, sender: SiteId) -> None:
+        """Somebody is ahead: ask for the decisions since; one site between two ticks is enough, they are large."""
+        if not self._asked_ahead:
+            self._asked_ahead = True
+            self._tell_at(sender)
+
     def _is_stranger(self, class_id: ClassId) -> bool:
         """Whether a class was opened without this site, or with an earlier life of it: it must be opened anew."""
         return class_id.epoch < self.since or not self.setup.classes[class_id].order_class.is_source(self.me)
 
-    def before(self, closing: Iterable[ClassId], empty: Iterable[SiteId] = ()) -> tuple[ClassId, ...]:
+    def before(
+        self, closing: Iterable[ClassId], empty: Iterable[SiteId] = (), held_up: Iterable[ClassId] = ()
+    ) -> tuple[ClassId, ...]:
         """Return the closed classes that must be reported on with these: they may not be installed everywhere.
 
-        `empty`: who has lost its disk, and with it perhaps what others are to get from it.
+        `empty`: who has lost its disk, and with it perhaps what others are to get from it. `held_up`: classes whose
+        end does not come down their tree.
         """
         epochs = {class_id.epoch for class_id in closing} & self.undone
         epochs |= {number for number in self.undone if set(empty).intersection(self.decisions[number].installers)}
-        found = {class_id for number in epochs for class_id in self.decisions[number].cuts}
+        epochs |= {number for number in self.undone if self.decisions[number].closed.keys() & set(held_up)}
+        found = {class_id for number in epochs for class_id in self.decisions[number].closed}
         return tuple(sorted(found & self.earlier.keys()))
+
+    def halt(self, class_id: ClassId) -> None:
+        """Stop a class that closes along its tree: it is closed by report instead."""
+        if class_id in self.draining:
+            self.draining.discard(class_id)
+            self.halted.add(class_id)
+            self.machines.pop(class_id, None)
 
     def _at(self, sender: SiteId, theirs: int) -> None:
         """A site tells which configuration it is in: who is ahead tells the other what was decided since."""
@@ -193,7 +229,7 @@ class Classes(Handing):
         if theirs == mine:
             self.manager.knows(sender)
         elif theirs > mine:
-            self._tell_at(sender)
+            self._ask_ahead(sender)
         elif sender != self.me:
             first = theirs + 1 if theirs and theirs + 1 in self.decisions else mine
             for number in range(first, min(first + 8, mine + 1)):

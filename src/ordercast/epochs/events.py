@@ -1,11 +1,11 @@
 """What a host tells a participant beside the events of machines, and what it is asked for beside their effects."""
 
+from ordercast.core.configuration import Destination
 from ordercast.core.effects import HostEffect
 from ordercast.core.events import HostEvent
-from ordercast.epochs.change import Planned, Wanted
-from ordercast.epochs.requests import Change
+from ordercast.epochs.requests import Change, Planned, Wanted
 from ordercast.epochs.setup import Setup
-from ordercast.names import ClassId, GroupId, SiteId
+from ordercast.names import GroupId, SiteId
 
 # Events.
 
@@ -87,7 +87,8 @@ class ViewChanged(HostEffect, frozen=True, gc=False):
     joined: tuple[SiteId, ...]
     left: tuple[SiteId, ...]
     epoch: int
-    class_id: ClassId | None = None
+    away: tuple[SiteId, ...]
+    """Who was taken out because it is suspected, and comes back: what it has of the group stays good."""
 
     def __str__(self) -> str:
         return f"view {self.group}={','.join(self.members)} in {self.epoch}"
@@ -129,6 +130,8 @@ class Dropped(HostEffect, frozen=True, gc=False):
 
     number: int
     reason: str
+    groups: Destination
+    body: bytes
 
     def __str__(self) -> str:
         return f"dropped {self.number}: {self.reason}"

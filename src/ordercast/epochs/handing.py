@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
+from ordercast.core.configuration import Destination
 from ordercast.core.effects import Deliver, Effect, Placed, Send
 from ordercast.core.events import Control, Received
 from ordercast.core.machine import Machine
@@ -46,6 +47,10 @@ class Handing:
         self.reported: set[ClassId] = set()  # closed before, and reported on in a ballot that is not decided
         self.retired: dict[ClassId, list[Entry]] = {}  # of those which were finished since: others may ask for it
         self.earlier: dict[ClassId, ClassSetup] = {}  # closed classes that are not installed everywhere
+        self.draining: set[ClassId] = set()  # of these: closing along their tree, and running until all have everything
+        self.halted: set[ClassId] = set()  # of these: stopped before that, by a ballot that closes them by report
+        self.ends: dict[ClassId, list[tuple[m.Id, Destination]]] = {}  # the last messages of those that have closed so
+        self.askers: dict[ClassId, list[tuple[SiteId, Destination]]] = {}  # sources that ask for them
         self.tracks: dict[ClassId, Track] = {}
         self.handed: list[Entry] = []  # what the application has and might have to undo, with all after it
         self.counts: dict[GroupId, int] = {}  # messages of each group of this site since the group was created
@@ -59,6 +64,7 @@ class Handing:
         self.manager, self.stability, self.opening = Manager(site), Stability(site), Opening(site)
         self._durable, self._feeding, self._send_later = False, 0, False
         self._here: deque[Received] = deque()  # messages to oneself
+        self._asked_ahead = False  # since the last tick
         self._told: set[SiteId] = set()  # since the last tick: who was told which configuration this is
         for group in setup.groups:
             if me in setup.members(group):

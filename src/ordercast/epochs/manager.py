@@ -10,23 +10,17 @@ whom it counts on; when somebody is suspected meanwhile, the manager begins agai
     VOTING      a majority of the council must accept
 """
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from ordercast.core.effects import Held
 from ordercast.epochs import messages as m
-from ordercast.epochs.change import Planned, waiting
+from ordercast.epochs.change import waiting
 from ordercast.epochs.events import Plan
+from ordercast.epochs.obstacles import WAIT_AT_MOST, WISHES_LAST, Phase
 from ordercast.epochs.recovery import cuts_of, joining
-from ordercast.epochs.wishes import Phase, Wishes
-from ordercast.names import ClassId, Policy, SiteId
-
-if TYPE_CHECKING:
-    pass
-
-WISHES_LAST = 3  # ticks after which a site that has not said again whom it suspects suspects nobody
-WAIT_AT_MOST = 8  # ticks a manager waits after a higher ballot than its own
+from ordercast.epochs.requests import Planned
+from ordercast.epochs.wishes import Wishes
+from ordercast.names import SiteId
 
 
 class Manager(Wishes):
@@ -60,9 +54,7 @@ class Manager(Wishes):
 
     def _business(self) -> bool:
         """Whether anything is to be decided."""
-        if self.site.council.accepted is not None:
-            return True
-        return self._wanted() is not None
+        return self.site.council.accepted is not None or bool(self._undecided()) or self._wanted() is not None
 
     def _begin(self) -> None:
         """Open a higher ballot than any heard of."""
@@ -106,10 +98,10 @@ class Manager(Wishes):
     def promised(self, sender: SiteId, told: m.Promise) -> None:
         """A member of the council follows this ballot."""
         site, state = self.site, self.state
-        if state.phase is not Phase.PREPARING or told.ballot != state.ballot or sender not in site.setup.council:
+        if state.phase is Phase.RESTING or told.ballot != state.ballot or sender not in site.setup.council:
             return
         state.promises[sender] = told.accepted
-        if len(state.promises) < site.setup.majority:
+        if state.phase is not Phase.PREPARING or len(state.promises) < site.setup.majority:
             return
         accepted = [decision for decision in state.promises.values() if decision is not None]
         if accepted:
@@ -117,11 +109,14 @@ class Manager(Wishes):
             self._vote(msgspec.structs.replace(highest, ballot=state.ballot))
             return
         asked = self._wanted()
+        if asked is None and self._undecided() - state.promises.keys():
+            return  # what they have accepted may be the decision
         if asked is None:
             self._rest()
+            state.wait = WAIT_AT_MOST if state.pending else 0
             return
         same = msgspec.structs.replace(asked.setup, answered=site.setup.answered) == site.setup
-        if same and not asked.touch:  # nothing but answers: they need no configuration
+        if same and not asked.touch and not asked.finish:  # nothing but answers: they need no configuration
             reasons = {(to, request): reason for to, request, reason in asked.refused}
             for to, request, _ in self._asked():
                 if request <= asked.setup.answered.get(to, 0):
@@ -141,26 +136,28 @@ class Manager(Wishes):
         stays = frozenset(who for who in out if who in planned.setup.sites)
         empty = {who for who in self._lives() if planned.setup.lives.get(who, (0, 0))[1] != planned.setup.number}
         cannot = {c for c in planned.closed if site.setup.classes[c].sites & empty & planned.setup.sites.keys()}
-        if cannot or waiting(site.setup, stays, self._without()).intersection(planned.closed):
+        waits = waiting(site.setup, stays, self._without()).intersection(planned.closed)
+        if cannot or waits or self._nobody_reports(planned):
             self._rest()  # a class that must close too needs a site that is not there
             state.wait = WAIT_AT_MOST
             return
-        state.before = site.before(planned.closed, self._lives())
+        state.before = site.before(planned.closed, self._lives(), self._held_up())
+        still_open = self._opened_since() - set(planned.closed)
+        if still_open or any(self._may_not_go_on(class_id, stays) for class_id in state.before):
+            self._rest()
+            state.wait = WAIT_AT_MOST
+            return
+        state.along_trees = self._trees(planned)
         empty = {who for who, (_, number) in planned.setup.lives.items() if number == planned.setup.number}
-        empty |= self._lives().keys() - planned.setup.sites.keys()  # who is removed, and has lost its disk
-        for other in sorted(set(site.setup.sites) - empty):
+        empty |= site.fresh.keys() - planned.setup.sites.keys()  # who is or was removed, and has lost its disk
+        holders = {other for c in state.before for other in site.earlier[c].sites}  # also who was removed since
+        for other in sorted((holders | set(site.setup.sites)) - empty):
             classes = tuple(c for c in planned.closed if other in site.setup.classes[c].sites)
             before = tuple(c for c in state.before if other in site.earlier[c].sites)
             if (classes or before) and (other not in out or self._must_stay(other, classes, planned)):
-                state.asked[other] = (classes, before)
+                state.asked[other] = (tuple(c for c in classes if c not in state.along_trees), state.before)
         self._resend()
         self._all_reported()
-
-    def _must_stay(self, other: SiteId, classes: tuple[ClassId, ...], planned: Planned) -> bool:
-        """Whether nobody may go on without this site, though it is suspected: it stays a member under `atomic`."""
-        if other not in planned.setup.sites:
-            return False
-        return any(self.site.setup.classes[class_id].policy is Policy.ATOMIC for class_id in classes)
 
     def reported(self, sender: SiteId, report: m.Report) -> None:
         """A site has stopped, and says what it has."""
@@ -177,24 +174,33 @@ class Manager(Wishes):
         assert planned is not None
         finished = {class_id for report in state.reports.values() for class_id in report.finished}
         finished |= {class_id for class_id in state.before if class_id not in site.earlier}
-        closing = [c for c in (*planned.closed, *state.before) if c not in finished]
+        self._finished(finished)
+        closing = [c for c in (*planned.closed, *state.before) if c not in finished and c not in state.along_trees]
+        absent = self._absent(planned.setup, closing)
         reports = {other: report.classes for other, report in state.reports.items()}
-        cuts = cuts_of(reports, closing)
+        cuts = cuts_of({**reports, **absent}, closing)
         pending = {other: report.joining for other, report in state.reports.items()}
         pending = {other: groups for other, groups in pending.items() if groups}
-        if pending != state.pending and self._would_lose(planned.setup, pending):
-            state.pending = pending
+        stopped = {class_id for report in state.reports.values() for class_id in report.stopped}
+        if self._cannot_use_trees(pending, stopped) or (
+            pending != state.pending
+            and (self._would_lose(planned.setup, pending) or self._stranded(pending) - set(planned.closed))
+        ):
+            state.pending, state.stopped = pending, sorted(stopped)
             self._begin()
             return
         if self._state_may_come(planned.closed, pending):
+            self._release()
             self._rest()
             state.wait = WAIT_AT_MOST
             return
         joins = joining(site.setup, planned.setup, planned.closed, pending, frozenset(state.reports))
         installers = {other for other, report in state.reports.items() if any(c in cuts for c in report.classes)}
+        installers |= absent.keys()
+        installers |= {other for class_id in state.along_trees for other in site.setup.classes[class_id].sites}
         decision = m.Decision(
             planned.setup, state.ballot, cuts, joins, tuple(sorted(installers)), planned.refused,
-            {class_id: site.closed_class(class_id) for class_id in sorted(cuts)},
+            {class_id: site.closed_class(class_id) for class_id in sorted((*cuts, *state.along_trees))},
         )  # fmt: skip
         self._vote(decision)
 
@@ -227,6 +233,8 @@ class Manager(Wishes):
         state.wishes = {who: (left - 1, wish) for who, (left, wish) in state.wishes.items() if left > 1}
         if state.wait:
             state.wait -= 1
+        elif state.phase is Phase.RESTING:
+            state.pending = {}  # it was so when somebody reported; the next reports will tell
         self._resend()
         for other in list(state.telling):
             if other in site.suspected or other not in site.setup.sites:
@@ -246,7 +254,7 @@ class Manager(Wishes):
     def idle(self) -> bool:
         """Whether a tick would change nothing."""
         state = self.state
-        return not (state.phase or state.wishes or state.telling or state.wait)
+        return not (state.phase or state.wishes or state.telling or state.wait or state.pending)
 
     def held(self) -> list[Held]:
         """What waits here."""

@@ -3,6 +3,8 @@
 All of these repair or decide, and travel unnumbered: whoever waits for an answer asks again at the next tick.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
 from ordercast.core.configuration import Destination
@@ -18,6 +20,23 @@ Ballot = tuple[int, SiteId]
 NO_BALLOT: Ballot = (0, "")
 Counts = tuple[tuple[Destination, int], ...]
 """For each destination how many messages to it."""
+
+
+def _shown(ballot: Ballot) -> str:
+    return f"{ballot[0]}{ballot[1]}"
+
+
+def _names(classes: Iterable[ClassId]) -> str:
+    return " ".join(map(str, classes))
+
+
+def _counts(counts: Counts) -> str:
+    return ", ".join(f"{'+'.join(groups)}:{count}" for groups, count in counts)
+
+
+def _wishes(wish: "Wish") -> list[str]:
+    asks = [str(change) for _, _, change in wish.asked]
+    return asks + [f"open {c} anew" for c in wish.touch] + [f"{site} is suspected" for site in wish.suspected]
 
 
 class Id(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -82,18 +101,26 @@ class Decision(msgspec.Struct, frozen=True, array_like=True, dict=True):
     setup: Setup
     ballot: Ballot
     cuts: dict[ClassId, Cut]
-    """Of the classes that close by report, and of earlier ones that were not installed everywhere."""
+    """Of the classes that were closed by report, and of earlier ones that were not installed everywhere."""
     joining: tuple[Joining, ...] = ()
     installers: tuple[SiteId, ...] = ()
     """Who has something to install; when all have, everything in the cuts is stable."""
     refused: Refusals = ()
     closed: dict[ClassId, ClassSetup] = {}
-    """The classes that are closed, for those who have not known them."""
+    """The classes that are closed, for those who have not known them. Those without a cut close along their tree."""
 
     @property
     def number(self) -> int:
         """The number of the configuration."""
         return self.setup.number
+
+    @property
+    def along_trees(self) -> list[ClassId]:
+        """The classes that close along their tree (GS88 §5.1)."""
+        return sorted(self.closed.keys() - self.cuts.keys())
+
+    def __str__(self) -> str:
+        return f"{self.number}: closes {_names(self.closed) or 'nothing'}"
 
 
 # Ballots (errata 20, 21): the council of configuration n - 1 decides on number n.
@@ -105,6 +132,9 @@ class Prepare(Control, frozen=True, gc=False, tag=70):
     number: int
     ballot: Ballot
 
+    def __str__(self) -> str:
+        return f"Prepare {self.number} in ballot {_shown(self.ballot)}"
+
 
 class Promise(Control, frozen=True, gc=False, tag=71):
     """I will take nothing from lower ballots; this is what I have accepted so far."""
@@ -113,11 +143,17 @@ class Promise(Control, frozen=True, gc=False, tag=71):
     ballot: Ballot
     accepted: Decision | None
 
+    def __str__(self) -> str:
+        return f"Promise {self.number} in ballot {_shown(self.ballot)}{', has accepted one' if self.accepted else ''}"
+
 
 class Accept(Control, frozen=True, gc=False, tag=72):
     """Accept this decision."""
 
     decision: Decision
+
+    def __str__(self) -> str:
+        return f"Accept {self.decision}"
 
 
 class Accepted(Control, frozen=True, gc=False, tag=73):
@@ -126,6 +162,9 @@ class Accepted(Control, frozen=True, gc=False, tag=73):
     number: int
     ballot: Ballot
 
+    def __str__(self) -> str:
+        return f"Accepted {self.number} in ballot {_shown(self.ballot)}"
+
 
 class Outvoted(Control, frozen=True, gc=False, tag=74):
     """I have promised a higher ballot."""
@@ -133,17 +172,26 @@ class Outvoted(Control, frozen=True, gc=False, tag=74):
     number: int
     ballot: Ballot
 
+    def __str__(self) -> str:
+        return f"Outvoted {self.number} by ballot {_shown(self.ballot)}"
+
 
 class Decided(Control, frozen=True, gc=False, tag=75):
     """This was decided."""
 
     decision: Decision
 
+    def __str__(self) -> str:
+        return f"Decided {self.decision}"
+
 
 class At(Control, frozen=True, gc=False, tag=76):
     """This is the configuration that I am in."""
 
     number: int
+
+    def __str__(self) -> str:
+        return f"At {self.number}"
 
 
 # Requests, suspicions, and what stands still.
@@ -158,6 +206,11 @@ class Wish(Control, frozen=True, gc=False, tag=77):
     suspected: tuple[SiteId, ...]
     life: int = 0
     """When I came with an empty disk and was not taken in yet: my incarnation."""
+    accepted: bool = False
+    """I have accepted a decision on the next number, and do not know what was decided."""
+
+    def __str__(self) -> str:
+        return f"Wish {', '.join(_wishes(self)) or 'nothing'}"
 
 
 class Answer(Control, frozen=True, gc=False, tag=78):
@@ -178,6 +231,9 @@ class Close(Control, frozen=True, gc=False, tag=79):
     classes: tuple[ClassId, ...]
     before: tuple[ClassId, ...] = ()
 
+    def __str__(self) -> str:
+        return f"Close {_names(self.classes) or 'nothing'} for {self.number} in ballot {_shown(self.ballot)}"
+
 
 class Report(Control, frozen=True, gc=False, tag=80):
     """What I have delivered."""
@@ -189,6 +245,22 @@ class Report(Control, frozen=True, gc=False, tag=80):
     """Classes of which I know that everybody has everything."""
     joining: tuple[GroupId, ...] = ()
     """Groups whose state I still wait for."""
+    stopped: tuple[ClassId, ...] = ()
+    """Classes of this configuration that I have stopped, for this ballot or an earlier one."""
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{len(report.lines)} of {class_id}" for class_id, report in self.classes.items())
+        return f"Report for {self.number}: {told or 'nothing'}"
+
+
+class Released(Control, frozen=True, gc=False, tag=96):
+    """From the manager: I have given up this ballot, and nobody has accepted anything: go on with what you closed."""
+
+    number: int
+    ballot: Ballot
+
+    def __str__(self) -> str:
+        return f"Released {self.number} from ballot {_shown(self.ballot)}"
 
 
 # Installing.
@@ -200,6 +272,9 @@ class Fetch(Control, frozen=True, gc=False, tag=81):
     class_id: ClassId
     ids: tuple[Id, ...]
 
+    def __str__(self) -> str:
+        return f"Fetch {', '.join(map(str, self.ids))}"
+
 
 class Body(Control, frozen=True, gc=False, tag=82):
     """A message that you asked for."""
@@ -208,11 +283,17 @@ class Body(Control, frozen=True, gc=False, tag=82):
     id: Id
     envelope: Envelope
 
+    def __str__(self) -> str:
+        return f"Body {self.envelope}"
+
 
 class Installed(Control, frozen=True, gc=False, tag=83):
     """To the manager: I have installed everything of this configuration, and opened its classes."""
 
     number: int
+
+    def __str__(self) -> str:
+        return f"Installed {self.number}"
 
 
 class AskInstalled(Control, frozen=True, gc=False, tag=93):
@@ -220,11 +301,17 @@ class AskInstalled(Control, frozen=True, gc=False, tag=93):
 
     number: int
 
+    def __str__(self) -> str:
+        return f"AskInstalled {self.number}"
+
 
 class AskDone(Control, frozen=True, gc=False, tag=94):
     """To the manager: has everybody installed everything of this configuration? I have not."""
 
     number: int
+
+    def __str__(self) -> str:
+        return f"AskDone {self.number}"
 
 
 class Done(Control, frozen=True, gc=False, tag=84):
@@ -235,6 +322,9 @@ class Done(Control, frozen=True, gc=False, tag=84):
     """The configuration that the manager is in. Who is not there yet learns first what was decided: perhaps that what
     it has not finished was closed again."""
 
+    def __str__(self) -> str:
+        return f"Done {self.number}"
+
 
 class AskState(Control, frozen=True, gc=False, tag=85):
     """A joiner asks for a group's state as it is when this configuration opens; `after`: what it has of it."""
@@ -242,6 +332,9 @@ class AskState(Control, frozen=True, gc=False, tag=85):
     number: int
     group: GroupId
     after: int
+
+    def __str__(self) -> str:
+        return f"AskState {self.group} of {self.number}"
 
 
 class State(Control, frozen=True, gc=False, tag=86):
@@ -253,6 +346,11 @@ class State(Control, frozen=True, gc=False, tag=86):
     snapshot: bytes | None
     """None when `missed` is all that is missing."""
     missed: tuple[tuple[Place, Envelope], ...] = ()
+    at: int = 0
+    """The configuration that the giver is in."""
+
+    def __str__(self) -> str:
+        return f"State {self.group} of {self.number} after {self.count}"
 
 
 # Stability (errata 58).
@@ -262,6 +360,9 @@ class Have(Control, frozen=True, gc=False, tag=89):
     """To the first member of destinations: so many messages of this class I have delivered, durably."""
 
     counts: Counts
+
+    def __str__(self) -> str:
+        return f"Have {_counts(self.counts)}"
 
 
 class AskHave(Control, frozen=True, gc=False, tag=95):
@@ -275,12 +376,18 @@ class Stable(Control, frozen=True, gc=False, tag=90):
 
     counts: Counts
 
+    def __str__(self) -> str:
+        return f"Stable {_counts(self.counts)}"
+
 
 class AskSafe(Control, frozen=True, gc=False, tag=91):
     """A source that is no member asks what became of its messages from this number on."""
 
     groups: Destination
     number: int
+
+    def __str__(self) -> str:
+        return f"AskSafe {'+'.join(self.groups)}"
 
 
 class Whereabouts(Control, frozen=True, gc=False, tag=92):
@@ -289,3 +396,9 @@ class Whereabouts(Control, frozen=True, gc=False, tag=92):
     groups: Destination
     safe: int
     placed: tuple[tuple[int, bytes], ...]
+    last: int | None = None
+    """The class is closed: this is the last one in it (GS88 §5.1, the word of the old primary destination)."""
+
+    def __str__(self) -> str:
+        last = f" last={self.last}" if self.last is not None else ""
+        return f"Whereabouts {'+'.join(self.groups)} safe={self.safe}{last}"

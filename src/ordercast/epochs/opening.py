@@ -11,7 +11,6 @@ from ordercast.epochs import events as e
 from ordercast.epochs import messages as m
 from ordercast.epochs.closed import Closed
 from ordercast.epochs.recovery import key_of
-from ordercast.epochs.setup import Setup
 from ordercast.epochs.track import Track
 from ordercast.names import ClassId, GroupId, SiteId
 
@@ -40,6 +39,8 @@ class Opening(Closed):
         site.decisions[new.number] = decision
         for number in [n for n in site.decisions if n <= new.number - DECISIONS_KEPT and n not in site.undone]:
             del site.decisions[number]
+        known = {class_id for known in site.decisions.values() for class_id in known.closed}
+        site.ends = {class_id: last for class_id, last in site.ends.items() if class_id in known}
         taken_in = new.lives.get(site.me) == (site.source.incarnation, new.number)
         if not site.admitted and (not taken_in or decision.number != old.number + 1):
             self._begin(decision)
@@ -51,12 +52,14 @@ class Opening(Closed):
             site.admitted, site.since = True, new.number
         site.fresh = {who: life for who, life in site.fresh.items() if new.lives.get(who) != (life, new.number)}
         site.council.decided()
-        site.closed &= set(new.classes)
+        stopped, site.closed = site.closed, site.closed & new.classes.keys()
         site.reported.clear()
         site.retired = {class_id: kept for class_id, kept in site.retired.items() if class_id in decision.cuts}
         for class_id in sorted(open_here):
             site.earlier[class_id] = decision.closed[class_id]
-            site.machines.pop(class_id, None)
+            if class_id in decision.cuts:
+                site.draining.discard(class_id)
+                site.machines.pop(class_id, None)
         if decision.closed:
             self._supersede(decision)
             site.undone.add(new.number)
@@ -77,18 +80,20 @@ class Opening(Closed):
         ):
             self.numbers.append(new.number)
         site.manager.decided()
-        self._answer(old, decision)
+        self._answer(decision)
         if site.me not in new.sites:
             self._removed()
+        self._lost_disks(new)
+        self._closes_along_trees(decision, stopped)
         self.go_on()
         site.manager.look()
 
     def _removed(self) -> None:
         """An operator has removed this site: what it has not sent is not sent; it still gives away what it has."""
         site = self.site
-        for number in list(site.sending.own):
+        for number, own in list(site.sending.own.items()):
             site.sending.settle(number)
-            site.out.append(e.Dropped(number, f"{site.me} was removed"))
+            site.out.append(e.Dropped(number, f"{site.me} was removed", own.groups, own.body))
 
     def _begin(self, decision: m.Decision) -> None:
         """A site without a history learns of the configuration: it takes part in nothing before it is taken in."""
@@ -108,28 +113,22 @@ class Opening(Closed):
         for group in decision.setup.groups:
             if site.me in decision.setup.members(group):
                 site.installing.states[group] = m.Joining(site.me, group, ())
+        if site.me not in decision.setup.sites:
+            self._removed()
 
-    def _supersede(self, decision: m.Decision) -> None:
-        """Earlier configurations of which nothing is left but what this one installs need not be waited for."""
-        site = self.site
-        for number in list(site.undone):
-            left = site.decisions[number].cuts.keys() & site.earlier.keys()
-            if left <= decision.cuts.keys():
-                site.undone.discard(number)
-
-    def _answer(self, old: Setup, decision: m.Decision) -> None:
+    def _answer(self, decision: m.Decision) -> None:
         """Tell who asked at this site what became of it."""
         site = self.site
         refused = {number: reason for who, number, reason in decision.refused if who == site.me}
         for request in [r for r in site.asked_for if r <= decision.setup.answered.get(site.me, 0)]:
             site.answered(request, refused.get(request, ""))
 
-    # Installing.
-
     def go_on(self) -> None:
         """Deliver what is there of the cuts, in order; open the classes when nothing is missing."""
         site, installing = self.site, self.site.installing
         for class_id in sorted(installing.todo):
+            if class_id in site.reported or min(installing.todo).epoch < class_id.epoch:
+                break  # what was reported on stays as it is; what was opened later comes later
             todo = installing.todo[class_id]
             while todo and key_of(todo[0].id) in installing.bodies:
                 line = todo.pop(0)
@@ -156,26 +155,12 @@ class Opening(Closed):
             self._tell_views()
         site.send_waiting()
 
-    def has_installed(self, number: int) -> bool:
-        """Whether everything that was closed for a configuration is delivered here, in this life of the site."""
-        site = self.site
-        return site.admitted and number >= site.since and (number not in self.numbers or site.installing.delivered)
-
-    def _tell_installed(self) -> None:
-        """Tell the manager that everything that was closed is delivered here; it answers when that is so everywhere."""
-        site = self.site
-        leader = site.leader
-        if leader is None:
-            return
-        for number in sorted(site.undone):
-            site.say(leader, m.Installed(number) if self.has_installed(number) else m.AskDone(number))
-
     def _fetch(self) -> None:
         """Ask those who have it for what is missing; of each message the first who is not suspected."""
         site = self.site
         asked: dict[tuple[SiteId, ClassId], list[m.Id]] = {}
         for class_id, todo in site.installing.todo.items():
-            for line in todo:
+            for line in todo if class_id not in site.reported else ():
                 if key_of(line.id) not in site.installing.bodies:
                     holders = [s for s in line.holders if s not in site.suspected] or list(line.holders)
                     asked.setdefault((holders[0], class_id), []).append(line.id)
@@ -202,11 +187,13 @@ class Opening(Closed):
             case m.AskState(number, group, after):
                 self.wants.setdefault(sender, {})[group] = (number, after)
                 self._give_states()
-            case m.State(number, group, count, snapshot, missed):
+            case m.State(number, group, count, snapshot, missed, at):
                 waits = group in installing.states and self.joined_in.get(group) == number
                 if waits and group not in installing.arrived:
                     site.durable()
                     installing.arrived[group] = (count, snapshot, missed)
+                    if at == site.setup.number:
+                        self.done(number)  # states are given when everybody has installed it
                     self.go_on()
 
     def _open(self) -> None:
@@ -245,8 +232,6 @@ class Opening(Closed):
                 self.site.out.extend(views)
         self.views = [(number, views) for number, views in self.views if number > upto]
 
-    # Time.
-
     def tick(self) -> None:
         """Ask again for what did not come; say again what the manager may not have heard."""
         site = self.site
@@ -258,6 +243,8 @@ class Opening(Closed):
     def held(self) -> list[Held]:
         """What waits here."""
         site, found = self.site, list[Held]()
+        for class_id in site.installing.ending:
+            found.append(Held(f"class {class_id}", "it closes, and its end has not come down its tree", site.now))
         for class_id, todo in site.installing.todo.items():
             for line in todo:
                 holders = ", ".join(line.holders)

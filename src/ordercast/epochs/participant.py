@@ -17,10 +17,10 @@ from ordercast.core.events import Event, LinkDown, LinkUp, Multicast, PeerReset,
 from ordercast.epochs import events as e
 from ordercast.epochs import messages as m
 from ordercast.epochs.classes import Classes
+from ordercast.epochs.manager import Manager
 from ordercast.epochs.requests import Asked
 from ordercast.epochs.rules import check
 from ordercast.epochs.snapshot import ParticipantState, restore_snapshot, take_snapshot
-from ordercast.epochs.track import Track
 from ordercast.errors import LocalError
 from ordercast.names import ClassId, SiteId
 
@@ -35,6 +35,16 @@ class Participant(Classes):
         done = self.take_one(event)
         while self._here:
             done += self.take_one(self._here.popleft())
+        return done
+
+    def replay(self, event: Event) -> list[Effect]:
+        """Take an event of the history again, after a restart.
+
+        What it says to this site itself is left out: it was an event of its own, and is in the history if it changed
+        anything (errata 98).
+        """
+        done = self.take_one(event)
+        self._here.clear()
         return done
 
     def take_one(self, event: Event) -> list[Effect]:
@@ -54,6 +64,7 @@ class Participant(Classes):
             case LinkUp(peer):
                 self.say(peer, m.At(self.setup.number))
                 self._all(event)
+                self.manager.look()  # after a restart it knows of nobody who was away that he is back
             case LinkDown() | PeerReset():
                 self._all(event)
             case e.Suspected(site):
@@ -100,7 +111,9 @@ class Participant(Classes):
             case m.Answer(request, reason):
                 self.answered(request, reason)
             case m.Close():
-                self._close(sender, message)
+                self.opening.stop(sender, message)
+            case m.Released(which, ballot) if which == number + 1:
+                self.opening.released(ballot)
             case m.Report() if message.number == number + 1:
                 self.manager.reported(sender, message)
             case m.Installed(which):
@@ -110,6 +123,8 @@ class Participant(Classes):
                     self.say(sender, m.At(number))
                 elif self.opening.has_installed(which):
                     self.say(sender, m.Installed(which))
+                    if which not in self.undone:  # the manager was away when everybody was told
+                        self.say(sender, m.Done(which, number))
                 elif not self.admitted:
                     self.say(sender, self._its_wish())
             case m.AskDone(which):
@@ -117,7 +132,7 @@ class Participant(Classes):
                     self.say(sender, m.Done(which, self.setup.number))
             case m.Done(which, at):
                 if at > number:
-                    self._tell_at(sender)
+                    self._ask_ahead(sender)
                 else:
                     self.opening.done(which)
             case m.Fetch() | m.Body() | m.AskState() | m.State():
@@ -146,8 +161,8 @@ class Participant(Classes):
             self.out.append(e.Answered(request, reason))
 
     def stands_still(self) -> set[ClassId]:
-        """Return classes that must be opened anew: closed in a ballot that failed, or this site must be a source."""
-        found = set(self.closed)
+        """Return classes that must be closed: stopped in a ballot that failed, or not open to this site as a source."""
+        found = self.closed | self.halted | (self.reported & self.earlier.keys()) | self.opening.stranded()
         for number in self.sending.unsent:
             try:
                 class_id = self.setup.destination(self.me, self.sending.own[number].groups)
@@ -158,44 +173,20 @@ class Participant(Classes):
         return found
 
     def again(self) -> list[Effect]:
-        """Return what a host must do after a restart: ask the application again for states that it has not given."""
+        """Go on after a restart: nobody is suspected, nothing is led. Returns what a host must do.
+
+        It asks the application again for states that it has not given.
+        """
+        self.suspected.clear()
+        self.manager = Manager(self)
         return [e.TakeSnapshot(number, groups) for number, groups in self.opening.asked.items()]
-
-    # Closing.
-
-    def _close(self, sender: SiteId, close: m.Close) -> None:
-        """Stop classes for good, and report; once a higher ballot was heard of, lower ones are refused."""
-        if close.number != self.setup.number + 1:
-            self._at(sender, close.number - 1)
-            return
-        if not self.admitted:  # this life has nothing to report; its wish tells the manager so
-            return
-        news = self.council.hears(close.ballot)
-        if news is None:
-            self.say(sender, m.Outvoted(close.number, self.council.promised))
-            return
-        stop = [c for c in close.classes if c in self.setup.classes and c not in self.closed]
-        again = {c for c in close.before if c in self.earlier} - self.reported
-        if news or stop or again:
-            self.durable()
-        self.reported |= again  # others may be told to get from here what is in the report
-        for class_id in stop:
-            self.closed.add(class_id)
-            self.machines.pop(class_id, None)
-        told, finished = {}, []
-        for class_id in (*close.classes, *close.before):
-            if class_id in close.before and class_id not in self.earlier:
-                finished.append(class_id)
-            else:
-                told[class_id] = self.tracks.get(class_id, Track()).report()
-        joining = tuple(self.installing.states)
-        self.say(sender, m.Report(close.number, close.ballot, told, tuple(finished), joining))
 
     # Time.
 
     def _tick(self, now: float) -> None:
         self.now = now
         self._told.clear()
+        self._asked_ahead = False
         for class_id in sorted(self.awake):
             if class_id in self.machines and self.runs(class_id):
                 self.feed(class_id, Tick(now))
@@ -218,7 +209,9 @@ class Participant(Classes):
 
     def _its_wish(self) -> m.Wish:
         suspected, life = tuple(sorted(self.suspected)), 0 if self.admitted else self.source.incarnation
-        return m.Wish(self.setup.number, tuple(self.asks()), tuple(sorted(self.stands_still())), suspected, life)
+        accepted = self.council.accepted is not None
+        asks, still = tuple(self.asks()), tuple(sorted(self.stands_still()))
+        return m.Wish(self.setup.number, asks, still, suspected, life, accepted)
 
     @property
     def leader(self) -> SiteId | None:

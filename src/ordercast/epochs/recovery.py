@@ -49,6 +49,12 @@ def cut_of(reports: Mapping[SiteId, ClassReport]) -> Cut:
     return Cut(tuple(sorted(stable.items())), tuple(lines), ends)
 
 
+def as_reported(cut: Cut, site: SiteId) -> ClassReport:
+    """Return what a site has that is not there: it has reported for an earlier cut, and keeps what it has."""
+    lines = tuple(msgspec.structs.replace(line, holders=()) for line in cut.lines if site in line.holders)
+    return ClassReport(cut.stable, lines, tuple((line.id, line.groups) for line in lines))
+
+
 def cuts_of(reports: Mapping[SiteId, Mapping[ClassId, ClassReport]], wanted: Iterable[ClassId]) -> dict[ClassId, Cut]:
     """Return the cut of every class that was reported on."""
     return {
@@ -129,13 +135,15 @@ class Installing(msgspec.Struct, array_like=True):
     """Groups whose state is awaited."""
     arrived: dict[GroupId, tuple[int, bytes | None, tuple[tuple[Place, Envelope], ...]]] = {}
     """States that came before everything else was installed."""
+    ending: list[ClassId] = []
+    """Classes that close along their tree, and whose end has not come down to this site."""
 
     @property
     def delivered(self) -> bool:
         """Whether everything of the classes that were closed is delivered here."""
-        return not self.todo
+        return not self.todo and not self.ending
 
     @property
     def done(self) -> bool:
         """Whether nothing is missing."""
-        return not self.todo and not self.states
+        return self.delivered and not self.states

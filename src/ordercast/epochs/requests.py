@@ -4,7 +4,7 @@ import msgspec
 
 from ordercast.epochs.setup import GroupSetup, Setup
 from ordercast.errors import LocalError
-from ordercast.names import Delivery, GroupId, Level, Planner, Policy, SiteId
+from ordercast.names import ClassId, Delivery, GroupId, Level, Planner, Policy, SiteId
 from ordercast.protocols.registry import MACHINES
 
 
@@ -95,6 +95,26 @@ Change = Create | Delete | Join | Leave | AddSite | RemoveSite | Set | SetLevel
 Asked = tuple[SiteId, int, Change]
 """Who asks, its number for it, and what."""
 Refusals = tuple[tuple[SiteId, int, str], ...]
+
+
+class Wanted(msgspec.Struct, frozen=True, array_like=True):
+    """What the next configuration is to be, before its classes are made; a manager asks its host to plan it."""
+
+    setup: Setup
+    """The next one, but for its classes."""
+    touch: tuple[ClassId, ...]
+    """Classes to be closed and opened anew, though nothing else of them changes."""
+    refused: Refusals = ()
+    finish: bool = False
+    """Classes that close along their tree, and are held up, are closed by report."""
+
+
+class Planned(msgspec.Struct, frozen=True, array_like=True):
+    """The next configuration with its classes, and which classes of the one before are closed for it."""
+
+    setup: Setup
+    closed: tuple[ClassId, ...]
+    refused: Refusals = ()
 
 
 def apply(setup: Setup, change: Change) -> Setup:

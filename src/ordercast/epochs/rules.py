@@ -25,7 +25,7 @@ def check(site: "Participant", sender: SiteId, message: Any, class_id: ClassId) 
 def _control(site: "Participant", sender: SiteId, message: Any) -> str:
     council = site.setup.council
     match message:
-        case m.Prepare(number, ballot) | m.Close(number, ballot):
+        case m.Prepare(number, ballot) | m.Close(number, ballot) | m.Released(number, ballot):
             if number == site.setup.number + 1 and (sender not in council or ballot[1] != sender):
                 return "only a member of the council leads a ballot, and its own"
             if not 0 < ballot[0] <= NUMBER_AT_MOST:
@@ -36,7 +36,7 @@ def _control(site: "Participant", sender: SiteId, message: Any) -> str:
         case m.Body(_, message_id, envelope):
             if key_of(id_of(envelope)) != key_of(message_id):
                 return f"it is not {message_id}"
-        case m.State(number, group, count, _, _):
+        case m.State(number, group, count):
             joining = site.installing.states.get(group)
             mine = joining is not None and site.opening.joined_in.get(group) == number
             if mine and joining is not None and sender not in joining.providers:
@@ -47,13 +47,15 @@ def _control(site: "Participant", sender: SiteId, message: Any) -> str:
 
 
 def _of_class(site: "Participant", sender: SiteId, message: Any, class_id: ClassId) -> str:
-    if class_id not in site.setup.classes:
+    if class_id not in site.setup.classes and class_id not in site.earlier:
         return ""
     match message:
         case m.Stable(counts):
             told: list[Destination] = [groups for groups, _ in counts]
-        case m.Whereabouts(groups, _, _):
+        case m.Whereabouts(groups, _, _, last):
             told = [groups]
+            if last is not None:
+                return _end(site, sender, class_id, groups)
         case _:
             return ""
     of_class = site.class_setup(class_id)
@@ -61,4 +63,16 @@ def _of_class(site: "Participant", sender: SiteId, message: Any, class_id: Class
         known = bool(groups) and all(group in of_class.members for group in groups)
         if not known or of_class.destinations(groups)[0] != sender:
             return f"the first member of {'+'.join(groups)} is another"
+    return ""
+
+
+def _end(site: "Participant", sender: SiteId, class_id: ClassId, groups: Destination) -> str:
+    """Who tells the end of a class has been a member of the destination."""
+    own = sender == site.me  # nobody else knows
+    if (
+        not own
+        and groups in site.sending.unknown.get(class_id, ())
+        and sender not in site.class_setup(class_id).destinations(groups)
+    ):
+        return f"it is no member of {'+'.join(groups)}"
     return ""

@@ -3,6 +3,9 @@
 Go-back-N (errata 10): when a class is closed, whatever of a source is not in its history is sent again in the next
 class, in the order of its numbers, under the same numbers; nothing else is. So no message is in two epochs.
 
+Where a class closes along its tree, a source learns which of its messages was the last one in it from a member that has
+seen the end of the class; until then it sends nothing more to that destination (errata 10, 11, 15).
+
 A message waits for an earlier one of this source that shares a group with it but has another destination until that one
 is safe (errata 81). Otherwise the later one could be delivered at a member of its second group while the earlier one
 is lost with the site that ordered it: what is sent again would come too late at those who are in both. With `causal` it
@@ -34,6 +37,8 @@ class Sending(msgspec.Struct, array_like=True):
     unsent: list[int] = []
     open_to: dict[GroupId, dict[Destination, int]] = {}
     """For each group: destinations with messages that were sent and are not safe, and how many."""
+    unknown: dict[ClassId, list[Destination]] = {}
+    """Destinations with messages that were sent in a class that closes, and it is not known which was the last."""
 
     def add(self, number: int, multicast: Multicast) -> None:
         """Take a message."""
@@ -80,6 +85,21 @@ class Sending(msgspec.Struct, array_like=True):
         own.class_id, own.placed = None, False
         self.unsent.append(number)
         self.unsent.sort()
+
+    def closes(self, class_id: ClassId) -> None:
+        """A class closes along its tree: what of this site's is in it is not known."""
+        found = sorted({self.own[number].groups for number in self.in_class(class_id)})
+        if found:
+            self.unknown[class_id] = found
+
+    def closed(self, class_id: ClassId, groups: Destination, last: int) -> None:
+        """The last message to a destination in a class is known: later ones are sent again in another."""
+        self.unknown[class_id].remove(groups)
+        if not self.unknown[class_id]:
+            del self.unknown[class_id]
+        for number in self.in_class(class_id):
+            if self.own[number].groups == groups and number > last:
+                self.send_again(number)
 
     def settle(self, number: int) -> bool:
         """A message is safe, or will never be sent; returns whether that is news."""

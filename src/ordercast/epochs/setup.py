@@ -74,6 +74,15 @@ class ClassSetup(msgspec.Struct, frozen=True, array_like=True, dict=True):
         return self.nodes | (set(self.sources) if waits else set())
 
     @cached_property
+    def remembered(self) -> frozenset[SiteId]:
+        """Whose lost disk stops the class: those it needs, and sources whose messages name earlier ones (errata 88).
+
+        An earlier one that was under way, and is lost with the disk of its source, is waited for in vain.
+        """
+        names = MACHINES[self.protocol].closes and len(self.groups) > 1
+        return self.needed | (set(self.sources) if names and (self.unions or self.level is Level.ACYCLIC) else set())
+
+    @cached_property
     def open(self) -> bool:
         """Whether any site may send, also one that was added later."""
         return not MACHINES[self.protocol].knows_sources

@@ -4,16 +4,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ordercast.core.configuration import Destination
 from ordercast.core.snapshots import decode_snapshot, encode_snapshot
 from ordercast.epochs import events as e
 from ordercast.epochs import messages as m
 from ordercast.epochs.council import Council
+from ordercast.epochs.obstacles import ManagerState
 from ordercast.epochs.recovery import Installing
 from ordercast.epochs.requests import Change
 from ordercast.epochs.sending import Sending
 from ordercast.epochs.setup import ClassSetup, Setup
 from ordercast.epochs.track import Entry, Track
-from ordercast.epochs.wishes import ManagerState
 from ordercast.errors import HistoryError
 from ordercast.names import ClassId, GroupId, SiteId
 from ordercast.protocols.registry import MACHINES
@@ -37,6 +38,10 @@ class ParticipantState(msgspec.Struct, array_like=True):
     reported: list[ClassId]
     retired: dict[ClassId, list[Entry]]
     earlier: dict[ClassId, ClassSetup]
+    draining: list[ClassId]
+    halted: list[ClassId]
+    ends: dict[ClassId, list[tuple[m.Id, Destination]]]
+    askers: dict[ClassId, list[tuple[SiteId, Destination]]]
     tracks: dict[ClassId, Track]
     handed: list[Entry]
     counts: dict[GroupId, int]
@@ -52,6 +57,7 @@ class ParticipantState(msgspec.Struct, array_like=True):
     offers: list[int]
     asked: dict[int, tuple[GroupId, ...]]
     states: dict[int, dict[GroupId, bytes]]
+    follows: dict[int, int]
     asked_for: dict[int, Change]
     requests: int
     manager: ManagerState
@@ -78,6 +84,10 @@ def take_snapshot(site: "Participant") -> ParticipantState:
         reported=sorted(site.reported),
         retired=dict(sorted(site.retired.items())),
         earlier=dict(sorted(site.earlier.items())),
+        draining=sorted(site.draining),
+        halted=sorted(site.halted),
+        ends=dict(sorted(site.ends.items())),
+        askers=dict(sorted(site.askers.items())),
         tracks=dict(sorted(site.tracks.items())),
         handed=site.handed,
         counts=dict(sorted(site.counts.items())),
@@ -93,6 +103,7 @@ def take_snapshot(site: "Participant") -> ParticipantState:
         offers=opening.offers,
         asked=opening.asked,
         states=opening.states,
+        follows=opening.follows,
         asked_for=site.asked_for,
         requests=site.requests,
         manager=site.manager.state,
@@ -116,12 +127,14 @@ def restore_snapshot(site: "Participant", state: ParticipantState) -> None:
     site.counts, site.council, site.sending, site.installing = (
         state.counts, state.council, state.sending, state.installing,
     )  # fmt: skip
+    site.draining, site.halted = set(state.draining), set(state.halted)
+    site.ends, site.askers = state.ends, state.askers
     site.history = {}
     for group, kept in state.history.items():
         site.history[group] = site.new_history(kept)
     opening.numbers, opening.joined_in, opening.views = state.opening, state.joined_in, state.views
     opening.at_open, opening.states, opening.wants = state.at_open, state.states, state.wants
-    opening.offers, opening.asked = state.offers, state.asked
+    opening.offers, opening.asked, opening.follows = state.offers, state.asked, state.follows
     site.undone, site.asked_for, site.requests = set(state.undone), state.asked_for, state.requests
     site.manager.state, site.suspected = state.manager, set(state.suspected)
     site.admitted, site.since, site.fresh = state.admitted, state.since, state.fresh

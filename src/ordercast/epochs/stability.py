@@ -51,6 +51,7 @@ class Stability:
             for first, counts in have.items():
                 self._say(first, m.Have(tuple(counts)), class_id)
         self._ask_safe()
+        self.ask_ends()
 
     def _ask(self, class_id: ClassId, track: Track, groups: Destination) -> None:
         for other in self.site.class_setup(class_id).destinations(groups):
@@ -69,6 +70,44 @@ class Stability:
         for (class_id, groups), number in asked.items():
             self._say(self._first(class_id, groups), m.AskSafe(groups, number), class_id)
 
+    # Classes that close along their tree.
+
+    def ask_ends(self) -> None:
+        """As a source: ask a member of each destination which message of this site was the last in a class."""
+        site = self.site
+        for class_id, unknown in site.sending.unknown.items():
+            for groups in unknown:
+                members = site.class_setup(class_id).destinations(groups)
+                if site.me in members and class_id in site.installing.ending:
+                    continue  # it sees the end itself
+                lives = site.setup.lives  # who has lost its disk since does not know
+                others = [s for s in members if s != site.me and lives.get(s, (0, 0))[1] <= class_id.epoch]
+                there = [other for other in others if other not in site.suspected] or others
+                if there:
+                    self._say(there[0], m.AskSafe(groups, 0), class_id)
+                else:  # it is the only member, and was not waited for; or nobody is left who knows
+                    site.say(site.me, m.Whereabouts(groups, 0, (), self._last_of(class_id, site.me, groups)), class_id)
+
+    def tell_ends(self, class_id: ClassId) -> None:
+        """The end of a class has come here: answer the sources that have asked."""
+        for asker, groups in self.site.askers.pop(class_id, []):
+            self._tell_end(asker, class_id, groups)
+
+    def _tell_end(self, asker: SiteId, class_id: ClassId, groups: Destination) -> None:
+        """Say which message of a source was the last in a class, or keep the question until its end is here."""
+        site = self.site
+        if class_id in site.ends or (class_id in site.draining and class_id not in site.installing.ending):
+            self._say(asker, m.Whereabouts(groups, 0, (), self._last_of(class_id, asker, groups)), class_id)
+        elif class_id in site.installing.ending:
+            asked = site.askers.setdefault(class_id, [])
+            if (asker, groups) not in asked:
+                asked.append((asker, groups))
+
+    def _last_of(self, class_id: ClassId, source: SiteId, groups: Destination) -> int:
+        track = self.site.tracks.get(class_id)
+        lasts = self.site.ends.get(class_id, []) if track is None else track.lasts
+        return max((end.number for end, to in lasts if end.source == source and to == groups), default=0)
+
     def _say(self, to: SiteId, message: Control, class_id: ClassId) -> None:
         self.site.say(to, message, class_id)
 
@@ -77,6 +116,7 @@ class Stability:
         site = self.site
         track = site.tracks.get(class_id)
         if class_id not in site.setup.classes:
+            self._of_closed(sender, class_id, message)
             return
         match message:
             case m.Have(counts) if track is not None:
@@ -85,16 +125,28 @@ class Stability:
                 self._settle(class_id, counts)
             case m.AskHave(asked) if track is not None:
                 self._say(sender, m.Have(tuple((g, track.counts.get(g, 0)) for g in asked)), class_id)
-            case m.AskSafe(groups, _) if track is not None:
+            case m.AskSafe(groups, _) if track is not None and self._first(class_id, groups) == site.me:
                 safe, placed = track.whereabouts(sender, self._life(track, sender, groups), groups)
                 if safe or placed:
                     self._say(sender, m.Whereabouts(groups, safe, placed), class_id)
-            case m.Whereabouts(groups, safe, placed):
+            case m.Whereabouts(groups, safe, placed, _):
                 for number, stamp in placed:
                     site.placed(number, stamp)
                 for number in [n for n, own in site.sending.own.items() if own.groups == groups and n <= safe]:
                     if site.sending.own[number].class_id == class_id:
                         site.safe(number)
+                site.send_waiting()
+
+    def _of_closed(self, sender: SiteId, class_id: ClassId, message: Any) -> None:
+        site = self.site
+        match message:
+            case m.AskSafe(groups, _):
+                self._tell_end(sender, class_id, groups)
+            case m.Whereabouts(groups, _, _, last) if last is not None and groups in site.sending.unknown.get(
+                class_id, ()
+            ):
+                site.durable()
+                site.sending.closed(class_id, groups, last)
                 site.send_waiting()
 
     @staticmethod

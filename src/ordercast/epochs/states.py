@@ -26,6 +26,7 @@ class States:
         self.offers: list[int] = []  # configurations whose states the application was not asked for yet
         self.asked: dict[int, tuple[GroupId, ...]] = {}  # states that it was asked for: it gets nothing newer before
         self.states: dict[int, dict[GroupId, bytes]] = {}  # the application's states then, for joiners
+        self.follows: dict[int, int] = {}  # configurations that were superseded before they were done, and by which
         self.wants: dict[SiteId, dict[GroupId, tuple[int, int]]] = {}  # who asks for states, and what they have
 
     def _offer(self) -> None:
@@ -80,12 +81,38 @@ class States:
         site = self.site
         for asker, groups in list(self.wants.items()):
             for group, (number, after) in list(groups.items()):
-                if number in site.undone or group not in self.states.get(number, {}):
+                if self._undone(number) or group not in self.states.get(number, {}):
                     continue
                 del groups[group]
                 site.say(asker, self._state(number, group, after))
             if not groups:
                 del self.wants[asker]
+
+    def _undone(self, number: int) -> bool:
+        """Whether somebody may not have installed a configuration, or the one that superseded it."""
+        if self.left_out(self.site.me, number):
+            return True
+        while number in self.follows:
+            number = self.follows[number]
+        return number in self.site.undone
+
+    def left_out(self, provider: SiteId, number: int) -> bool:
+        """Whether a configuration was superseded without asking a site: what it has may not be what others have."""
+        while number in self.follows:
+            number = self.follows[number]
+            if provider not in self.site.decisions[number].installers:
+                return True
+        return False
+
+    def stranded(self) -> set[ClassId]:
+        """Return the classes of groups whose state is awaited here from nobody who may give it."""
+        site, found = self.site, set[ClassId]()
+        for group, joining in site.installing.states.items():
+            number = self.joined_in.get(group)
+            gone = number is not None and all(self.left_out(provider, number) for provider in joining.providers)
+            if gone and joining.providers and group in site.setup.class_of:
+                found.add(site.setup.class_of[group])
+        return found
 
     def _state(self, number: int, group: GroupId, after: int) -> m.State:
         count = self.at_open[number][group]
@@ -93,8 +120,8 @@ class States:
         # With `causal` one source's messages to different groups are ordered too: a list for each group does not tell.
         if after >= 0 and len(kept) == count - after and not self.site.setup.causal:
             missed = tuple(((x.class_id, x.order, x.stamp), x.envelope) for _, x in kept)
-            return m.State(number, group, count, None, missed)
-        return m.State(number, group, count, self.states[number][group])
+            return m.State(number, group, count, None, missed, self.site.setup.number)
+        return m.State(number, group, count, self.states[number][group], (), self.site.setup.number)
 
     def _restore(self) -> None:
         """All states are there: take over what was missed, in order, or the state itself."""
@@ -129,6 +156,29 @@ class States:
     def _entries(self, class_id: ClassId) -> Iterable[Entry]:
         track = self.site.tracks.get(class_id)
         return track.entries if track is not None else ()
+
+    # Who has installed what.
+
+    def has_installed(self, number: int) -> bool:
+        """Whether everything that was closed for a configuration is delivered here, in this life of the site."""
+        site = self.site
+        if number in site.decisions and site.reported & site.decisions[number].closed.keys():
+            return False  # a ballot may decide otherwise
+        return site.admitted and number >= site.since and (number not in self.numbers or site.installing.delivered)
+
+    def _tell_installed(self) -> None:
+        """Tell the manager that everything that was closed is delivered here; it answers when that is so everywhere."""
+        site = self.site
+        leader = site.leader
+        if leader is None:
+            return
+        for number in sorted(site.undone):
+            if self.has_installed(number):
+                site.say(leader, m.Installed(number))
+                continue
+            others = [s for s in site.decisions[number].installers if s != site.me and s not in site.suspected]
+            for other in others[:1] if leader == site.me else [leader]:  # a manager that was away may be told, too
+                site.say(other, m.AskDone(number))
 
     # What opening does.
 

@@ -129,8 +129,12 @@ class Track(msgspec.Struct, array_like=True):
     def report(self) -> ClassReport:
         """Return what a report tells of this class."""
         lines = tuple(entry.line for entry in self.entries if not self.is_stable(entry))
-        last = tuple((Id(source, life, number), groups) for (source, life, groups), number in sorted(self.last.items()))
-        return ClassReport(tuple(sorted(self.stable.items())), lines, last)
+        return ClassReport(tuple(sorted(self.stable.items())), lines, tuple(self.lasts))
+
+    @property
+    def lasts(self) -> list[tuple[Id, Destination]]:
+        """The last message of each stream, sorted."""
+        return [(Id(source, life, number), groups) for (source, life, groups), number in sorted(self.last.items())]
 
     # At the first member of a destination.
 

@@ -7,6 +7,8 @@ import msgspec
 
 from ordercast.core.events import Envelope, Event, LinkDown, LinkUp, Multicast, PeerReset, Received, Tick
 from ordercast.core.streams import Carry
+from ordercast.epochs.events import Requested, Snapshotted
+from ordercast.epochs.requests import Change
 from ordercast.errors import HistoryError, PeerError
 from ordercast.names import ClassId, GroupId, SiteId
 from ordercast.wire.codec import Encoder
@@ -58,17 +60,35 @@ class Met(msgspec.Struct, frozen=True, array_like=True, tag=7):
     records: int
 
 
-_Event = _Multicast | _Received | _Tick | _LinkUp | _LinkDown | _PeerReset
-Stored = Event | Met
+class Told(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """What the application is told and no other record holds: a change of the configuration, or a delivery again."""
+
+    groups: tuple[GroupId, ...]
+    source: SiteId
+    """Empty when the site itself says it (`client.values.Said`)."""
+    body: bytes
+
+
+class _Requested(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    change: Change
+
+
+class _Snapshotted(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    number: int
+    states: tuple[tuple[GroupId, bytes], ...]
+
+
+_Event = _Multicast | _Received | _Tick | _LinkUp | _LinkDown | _PeerReset | _Requested | _Snapshotted
+Stored = Event | Met | Told
 """What a record says."""
 
 _encode = msgspec.msgpack.Encoder().encode
-_decoder = msgspec.msgpack.Decoder(_Event | Met)
+_decoder = msgspec.msgpack.Decoder(_Event | Met | Told)
 
 
-def encode(met: Met) -> bytes:
-    """Return a meeting as a record."""
-    return _encode(met)
+def encode(fact: Met | Told) -> bytes:
+    """Return what is no event as a record."""
+    return _encode(fact)
 
 
 def encode_event(event: Event, encoder: Encoder) -> bytes:
@@ -86,6 +106,10 @@ def encode_event(event: Event, encoder: Encoder) -> bytes:
             return _encode(_LinkDown(peer))
         case PeerReset(peer, incarnation):
             return _encode(_PeerReset(peer, incarnation))
+        case Requested(change):
+            return _encode(_Requested(change))
+        case Snapshotted(asked, states):
+            return _encode(_Snapshotted(asked, states))
         case _:
             raise TypeError(f"no record for {event!r}")
 
@@ -93,7 +117,7 @@ def encode_event(event: Event, encoder: Encoder) -> bytes:
 def decode(record: bytes) -> Stored:
     """Return what a record says; raises HistoryError when it says nothing."""
     try:
-        stored: _Event | Met = _decoder.decode(record)
+        stored: _Event | Met | Told = _decoder.decode(record)
         match stored:
             case _Received(sender, tag, stream, number, payload, epoch, index):
                 return Received(sender, decode_message(tag, stream, number, payload), ClassId(epoch, index))
@@ -107,6 +131,10 @@ def decode(record: bytes) -> Stored:
                 return LinkDown(peer)
             case _PeerReset(peer, incarnation):
                 return PeerReset(peer, incarnation)
+            case _Requested(change):
+                return Requested(change)
+            case _Snapshotted(asked, states):
+                return Snapshotted(asked, states)
             case _:
                 return stored
     except (msgspec.MsgspecError, UnicodeDecodeError, PeerError, RecursionError) as error:

@@ -13,7 +13,6 @@ from ordercast.live import rules
 from ordercast.membership.toml import read_toml
 from ordercast.names import ClassRule, GroupId, Level, Planner, SiteId
 from ordercast.node.settings import Limits, Positive, Settings
-from ordercast.planning.cache import Wanted, cached_plan
 from ordercast.protocols.registry import MACHINES, Deployment, class_rule
 
 PATIENCE = 0.5  # seconds without an acknowledgement before a site says again what it sent last
@@ -108,6 +107,8 @@ def private_folder(path: Path) -> None:
 
 def deploy(cluster: Cluster) -> Deployment:
     """Choose the classes and the plan: computed once, then read by every site from the data folder, and judged."""
+    from ordercast.planning.cache import Wanted, cached_plan  # brings the judge of plans along
+
     kind = MACHINES[cluster.protocol]
     rule = class_rule(cluster.protocol, cluster.level, causal=cluster.causal)
     planner = cluster.planner if kind.plan else Planner.CENTRAL  # machines that need no plan take its classes

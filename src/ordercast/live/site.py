@@ -6,12 +6,11 @@ import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from ordercast.errors import BugError, LocalError, OrdercastError
-from ordercast.history.disk import DiskHistory
 from ordercast.history.memory import NoHistory
 from ordercast.history.store import History, Identity
 from ordercast.live.calls import Calls
@@ -20,7 +19,6 @@ from ordercast.live.clock import WallClock
 from ordercast.live.config import Cluster, deploy, settings_of
 from ordercast.live.dialer import Dialer
 from ordercast.live.disk import Disk
-from ordercast.live.export import Exporter
 from ordercast.live.inbox import Inbox
 from ordercast.live.linked import Links
 from ordercast.live.links import Link
@@ -32,6 +30,9 @@ from ordercast.node import recovery, status
 from ordercast.node.node import Node
 from ordercast.node.readers import Reader
 from ordercast.wire.codec import Encoder
+
+if TYPE_CHECKING:
+    from ordercast.live.export import Exporter
 
 log = logging.getLogger("ordercast")
 UNWRITTEN_AT_MOST = 10_000_000  # messages a site has sent and not exported when it is killed, generously
@@ -94,6 +95,8 @@ class Site(Calls):
         self.carrier.does |= {io.Write: disk.write, io.Keep: disk.keep, io.ReadPast: disk.read}
         recovery.check(history, settings, self.me)  # nothing is changed before it is known whose history this is
         if self.cluster.export is not None:
+            from ordercast.live.export import Exporter
+
             self.exporter = exporter = Exporter(self, Path(self.cluster.folder) / self.cluster.export)
             self.carrier.does |= {
                 io.Delivered: exporter.delivered,
@@ -118,6 +121,8 @@ class Site(Calls):
         incarnation = time.time_ns() // 1_000_000
         if not self.cluster.durable:
             return NoHistory(Identity(self.cluster.name, self.me, incarnation))
+        from ordercast.history.disk import DiskHistory
+
         return DiskHistory.open(self.cluster.data_folder / self.me, self.cluster.name, self.me, incarnation)
 
     async def _listen(self, what: Any, make: Callable[[], Any], tls: ssl.SSLContext | None = None) -> None:

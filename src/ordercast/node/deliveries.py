@@ -3,6 +3,7 @@
 from ordercast.client.values import Lot
 from ordercast.core.configuration import Configuration
 from ordercast.core.effects import Deliver
+from ordercast.core.events import Envelope
 from ordercast.history.store import Position
 from ordercast.names import GroupId, SiteId
 from ordercast.node.inputs import Delivered
@@ -12,6 +13,10 @@ Identity = tuple[SiteId, int, int]
 """Source, incarnation and number of an envelope."""
 Stream = tuple[SiteId, int, tuple[GroupId, ...]]
 """Source, incarnation and destination: what one source sends to one destination is delivered in the order sent."""
+
+
+Undoable = tuple[int, int, str, tuple[GroupId, ...]]
+"""What was delivered and may be rolled back: position, how many messages, order, groups."""
 
 
 class Deliveries:
@@ -40,11 +45,15 @@ class Deliveries:
         self.count += many
         if first + many > self.last.get(envelope.source, 0):  # classes of one source may overtake each other
             self.last[envelope.source] = first + many - 1
-        order = self.order_of[envelope.groups[0]]
+        order = self.order(envelope)
         before = self.stamps.get(order)
         assert before is None or before < stamp, f"{envelope} was delivered after a larger stamp of its order"
         self.stamps[order] = stamp + (many - 1).to_bytes(4, "big")
         return Delivered(lot, many, envelope.class_id, order, before)
+
+    def order(self, envelope: Envelope) -> str:
+        """Return the order that an envelope is in."""
+        return self.order_of[envelope.groups[0]]
 
     def indexed(self, effect: Deliver, done: Delivered) -> Position:
         """Return the entry of a delivery in the index of the history; its body is not held back any more."""

@@ -12,6 +12,9 @@ import msgspec
 from ordercast.client.values import AckLevel, Lot, Receipt
 from ordercast.core.effects import Send
 from ordercast.core.events import Message
+from ordercast.epochs import requests as epochs
+from ordercast.epochs.requests import Change
+from ordercast.epochs.setup import Setup
 from ordercast.errors import OrdercastError
 from ordercast.history.store import Checkpoint, Position
 from ordercast.names import ClassId, GroupId, SiteId
@@ -110,6 +113,38 @@ class Leave(msgspec.Struct, frozen=True, gc=False):
     reader: "Reader"
 
 
+class Ask(msgspec.Struct, frozen=True, gc=False):
+    """Somebody asks for a change of the configuration; `token` comes back in a `Resolve`."""
+
+    change: Change
+    token: Any = None
+
+
+class Suspect(msgspec.Struct, frozen=True, gc=False):
+    """The failure detector suspects a site; it may be wrong."""
+
+    site: SiteId
+
+
+class Trust(msgspec.Struct, frozen=True, gc=False):
+    """The failure detector trusts a site again."""
+
+    site: SiteId
+
+
+class Planned(msgspec.Struct, frozen=True, gc=False):
+    """What a `Plan` asked for."""
+
+    planned: epochs.Planned
+
+
+class Snapshotted(msgspec.Struct, frozen=True, gc=False):
+    """What a `TakeSnapshot` asked for."""
+
+    number: int
+    states: tuple[tuple[GroupId, bytes], ...]
+
+
 class Wake(msgspec.Struct, frozen=True, gc=False):
     """It is the time that the last `WakeAt` named, or later."""
 
@@ -120,7 +155,7 @@ class Drain(msgspec.Struct, frozen=True, gc=False):
 
 Input = (
     FromPeer | Greeted | LinkMade | LinkLost | RefusedBy | Post | Withdraw | Flush | Committed | Kept
-    | DiskFailed | Took | Past | Leave | Wake | Drain
+    | DiskFailed | Took | Past | Leave | Wake | Drain | Ask | Suspect | Trust | Planned | Snapshotted
 )  # fmt: skip
 
 
@@ -204,6 +239,29 @@ class Anew(msgspec.Struct, frozen=True, gc=False):
     epoch: int
 
 
+class Plan(msgspec.Struct, frozen=True, gc=False):
+    """Make the classes of the next configuration (`epochs.change.plan_change`), and say `Planned`; it may take long."""
+
+    setup: Setup
+    wanted: epochs.Wanted
+
+
+class TakeSnapshot(msgspec.Struct, frozen=True, gc=False):
+    """Ask the application for the state of groups when it has read all before this position; say `Snapshotted`."""
+
+    number: int
+    groups: tuple[GroupId, ...]
+    position: int
+
+
+class Dropped(msgspec.Struct, frozen=True, gc=False):
+    """These messages, which this site had taken, will not be sent: their groups are no more. Who waits is told."""
+
+    groups: tuple[GroupId, ...]
+    bodies: list[bytes]
+    reason: str
+
+
 class WakeAt(msgspec.Struct, frozen=True, gc=False):
     """Say `Wake` at this time."""
 
@@ -225,4 +283,5 @@ class Stopped(msgspec.Struct, frozen=True, gc=False):
 
 Output = (
     Send | Write | Keep | Resolve | Delivered | Sent | More | ReadPast | Dial | Hangup | Anew | WakeAt | Note | Stopped
-)
+    | Plan | TakeSnapshot | Dropped
+)  # fmt: skip

@@ -65,7 +65,7 @@ class Checker:
     def check(self, sender: SiteId, class_id: ClassId, message: Message) -> None:
         """Check one message."""
         inner: Message = message
-        if class_id not in self.configuration.classes:
+        if not self.knows(class_id):
             raise PeerError(f"{sender} sent {type(message).__name__} of class {class_id}, which is not here")
         if type(message) is Carry:
             inner = message.message
@@ -83,12 +83,20 @@ class Checker:
                     raise PeerError(f"{sender} sent {kind.__name__} with {name} {entry}")
         envelope: Envelope | None = getattr(inner, "envelope", None)
         if envelope is not None:
-            if envelope.class_id != class_id:
+            if envelope.class_id != class_id and not self.cites(class_id):
                 raise PeerError(f"{sender} sent {envelope} of class {envelope.class_id} as class {class_id}")
             doubts = self._doubts(envelope.source, envelope.incarnation)
             if doubts is not None:
                 raise LostHistoryError(doubts)
             self._check_body(envelope, may_be_empty=kind in STUBS)
+
+    def knows(self, class_id: ClassId) -> bool:
+        """Whether this site may hear of a class."""
+        return class_id in self.configuration.classes
+
+    def cites(self, class_id: ClassId) -> bool:
+        """Whether messages of a class bring envelopes of others."""
+        return False
 
     def _check_body(self, envelope: Envelope, *, may_be_empty: bool) -> None:
         """A body is a batch: wholly checked where it is delivered, its head elsewhere; a stub has none."""

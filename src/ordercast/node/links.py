@@ -1,7 +1,8 @@
 """What happens to links: greetings, ends, refusals, and who has lost its history."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from ordercast.core.effects import Refuse
 from ordercast.core.events import LinkDown, LinkUp
@@ -22,6 +23,11 @@ class Links:
     def __init__(self, node: "Node") -> None:
         self.node = node
 
+    def begin(self) -> None:
+        """There are no links yet: what gets its number from now on is sent to nobody."""
+        for peer in sorted(self.node.settings.sites - {self.node.me}):
+            self.node.step(LinkDown(peer, whole=True))
+
     def greeted(self, given: io.Greeted) -> None:
         """Write down whom we meet, before anything is taken from it; or begin anew where nothing is durable."""
         node, site = self.node, given.hello.site
@@ -35,16 +41,23 @@ class Links:
     def made(self, given: io.LinkMade) -> None:
         """Messages may pass."""
         node = self.node
-        node.peers.up.add(given.peer)
+        node.peers.linked.add(given.peer)
+        node.pipeline.put([given])  # what was sent before the link was there is not sent on it (errata 99)
         node.note("link.up", peer=given.peer)
         node.step(LinkUp(given.peer))
         node.pace.rest(node.clock())
 
+    def passes(self, given: io.LinkMade) -> None:
+        """From here on what is sent to a peer is for its link, if that is still there."""
+        if given.peer in self.node.peers.linked:
+            self.node.peers.up.add(given.peer)
+
     def lost(self, given: io.LinkLost) -> None:
         """A link is gone; what was under way is said again when it is back."""
+        self.node.peers.linked.discard(given.peer)
         self.node.peers.up.discard(given.peer)
         self.node.note("link.down", peer=given.peer)
-        self.node.step(LinkDown(given.peer))
+        self.node.step(LinkDown(given.peer, whole=True))
 
     def refused_by(self, given: io.RefusedBy) -> None:
         """A peer does not talk to us."""
@@ -75,7 +88,7 @@ class Links:
         node = self.node
         lost = LostError(f"lost: {node.peers.restarted} was restarted and the cluster is not durable")
         node.note("cluster.began_anew", epoch=epoch, reason=str(lost))
-        node.deployment = replace(node.deployment, groups=node.configuration.in_epoch(epoch))
+        node.deployment = msgspec.structs.replace(node.deployment, groups=node.configuration.in_epoch(epoch))
         node.configuration = node.deployment.groups
         node.intake.checker = Checker(node.me, node.configuration, node.peers.doubts)
         sent = node.machines.sent  # a source's numbers never restart within its incarnation
@@ -83,6 +96,7 @@ class Links:
         node.machines.source.sent = sent
         node.intake.parked.clear()
         node.deliveries.last.clear()
+        node.peers.linked.clear()
         node.peers.up.clear()
         node.outbox.lose(lost)
         node.tell(io.Anew(epoch))

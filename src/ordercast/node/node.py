@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from ordercast.client.values import AckLevel, Policy
-from ordercast.core.effects import Deliver, Placed, Refuse, Safe, Send
+from ordercast.core.effects import Deliver, Effect, Placed, Refuse, Safe, Send
 from ordercast.core.events import Event, Multicast, Tick
 from ordercast.errors import HistoryError, LocalError, LostError, OrdercastError
 from ordercast.history import records
@@ -19,7 +19,7 @@ from ordercast.history.store import History
 from ordercast.names import ClassId, GroupId, SiteId
 from ordercast.node import inputs as io
 from ordercast.node import recovery
-from ordercast.node.deliveries import Deliveries
+from ordercast.node.deliveries import Deliveries, Undoable
 from ordercast.node.intake import Checker, Intake
 from ordercast.node.links import Links
 from ordercast.node.outbox import Outbox
@@ -27,6 +27,7 @@ from ordercast.node.pace import Pace
 from ordercast.node.peers import Peers, neighbours
 from ordercast.node.pipeline import Pipeline
 from ordercast.node.readers import Reader, Readers
+from ordercast.node.reading import Reading
 from ordercast.node.recovery import Keeper
 from ordercast.node.settings import Settings
 from ordercast.protocols.registry import Deployment
@@ -66,6 +67,7 @@ class Node:
         self.phase, self.failed = Phase.STARTING, None  # type: Phase, OrdercastError | None
         self.incarnation = history.identity.incarnation
         self.machines = deployment.machines(me, self.incarnation)
+        self.undoable: list[Undoable] = []  # where groups change (`node.changing`)
         self._out: list[io.Output] = []
         self._woken_at: float | None = None  # the wake that was asked for
         self._encoder = Encoder()
@@ -74,7 +76,7 @@ class Node:
         self.deliveries = Deliveries(self.groups, self.configuration)
         self.readers = Readers(limits.inbox_bytes, self.class_of, self.groups, self.tell)
         self.peers = Peers(me, settings, neighbours(deployment, me), self.incarnation, int(clock() * 1000))
-        self.links = Links(self)
+        self.links, self.reading = Links(self), Reading(self)
         checker = Checker(me, self.configuration, self.peers.doubts)
         self.intake = Intake(checker, self.readers, self.pace, clock, self.step, self.tell, self.links.lost_history)
         self.outbox = Outbox(self, limits, self.tell)
@@ -94,9 +96,9 @@ class Node:
             io.Committed: self.keeper.committed,
             io.Kept: self.keeper.kept,
             io.DiskFailed: lambda given: self.fail(given.error),
-            io.Took: self._took,
-            io.Past: self._past,
-            io.Leave: self._leave,
+            io.Took: self.reading.took,
+            io.Past: self.reading.past,
+            io.Leave: self.reading.leave,
             io.Wake: self._wake,
             io.Drain: self._drain,
         }
@@ -106,6 +108,7 @@ class Node:
             Placed: lambda effect: self.outbox.placed(effect.number, effect.stamp),
             Safe: lambda effect: self.outbox.safe(effect.number),
             Refuse: self.links.refuse,
+            io.LinkMade: self.links.passes,
             io.Resolve: self.tell,
             io.Sent: self.tell,
         }
@@ -150,6 +153,7 @@ class Node:
         """Come back from the history, slice by slice, then run; raises HistoryError when it does not check out."""
         for _ in recovery.recover(self):
             yield self._taken()
+        self.links.begin()
         self._enter(Phase.RUNNING)
         self.note("site.started", records=self.pipeline.written, delivered=self.deliveries.count)
         for peer in sorted(self.peers.needed):
@@ -178,8 +182,9 @@ class Node:
         self.tell(io.Stopped(error))
 
     def _drain(self, _: io.Drain) -> None:
-        self.outbox.send_open()
-        self._enter(Phase.DRAINING)
+        if self.phase is Phase.RUNNING:  # who asks twice is not answered twice
+            self.outbox.send_open()
+            self._enter(Phase.DRAINING)
 
     def _wake(self, _: io.Wake) -> None:
         self._woken_at, now = None, self.clock()
@@ -200,6 +205,14 @@ class Node:
     def step(self, event: Event) -> None:
         """Let the machines take an event; what they ask for goes through the pipeline."""
         self.pipeline.put(self.machines.step(event))
+
+    def step_again(self, event: Event) -> list[Effect]:
+        """Let the machines take an event of the history."""
+        return self.machines.step(event)
+
+    def do_again(self, effect: Effect) -> None:
+        """Do what an earlier life has done, or would have, and what is known only from that."""
+        recovery.do_again(self, effect)
 
     def _record(self, event: Event) -> bytes:
         self.note_envelope(event, self.pipeline.next_record)
@@ -250,6 +263,11 @@ class Node:
 
     def refuse_post(self, groups: tuple[GroupId, ...], ack: AckLevel) -> None:
         """Raise what forbids a message of this site to these groups, before anything changes."""
+        self.refuse_now(ack)
+        self.deployment.check(self.me, groups)
+
+    def refuse_now(self, ack: AckLevel) -> None:
+        """Raise what forbids any message of this site."""
         if self.failed is not None:
             raise self.failed
         if self.phase is not Phase.RUNNING:
@@ -260,7 +278,10 @@ class Node:
             raise LocalError(f"ack is none, ordered or safe, not {ack!r}")
         if ack != "none" and not self.receipts:
             raise LocalError(f"protocol {self.deployment.protocol} gives no receipts: ack must be 'none'")
-        self.deployment.check(self.me, groups)
+
+    def forbids(self, groups: tuple[GroupId, ...]) -> OrdercastError | None:
+        """Return why a batch that was begun cannot be sent any more: groups that are fixed stay."""
+        return None
 
     def class_of(self, groups: tuple[GroupId, ...]) -> ClassId:
         """Return the class of a destination."""
@@ -282,22 +303,4 @@ class Node:
 
     def reader(self, name: str, groups: list[GroupId] | None, after: int | None, policy: Policy) -> Reader:
         """Open a reader of all groups this site is in, or of some; after a position, or from now on."""
-        if groups == [] or not self.groups.issuperset(groups or ()):
-            unknown = next((group for group in groups or () if group not in self.groups), "")
-            raise LocalError(f"{self.me} is not in group {unknown!r}; it is in {', '.join(sorted(self.groups))}")
-        wanted = frozenset(groups) if groups is not None else None
-        first = self.history.first_position if self.settings.durable else self.deliveries.count
-        return self.readers.open(name, wanted, policy, after, first, self.deliveries.count)
-
-    def _took(self, given: io.Took) -> None:
-        self.readers.took(given.reader)
-        if self.intake.parked:
-            self.intake.let_in()
-
-    def _past(self, given: io.Past) -> None:
-        lots = [recovery.lot_of(position, record, self.me) for position, record in given.entries]
-        self.readers.catch_up(given.reader, lots, self.deliveries.count)
-
-    def _leave(self, given: io.Leave) -> None:
-        self.readers.leave(given.reader)
-        self.intake.let_in()
+        return self.reading.open(name, groups, after, policy)

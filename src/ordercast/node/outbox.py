@@ -19,7 +19,7 @@ from ordercast.core.machines import Machines
 from ordercast.errors import LocalError, OrdercastError
 from ordercast.names import ClassId, GroupId
 from ordercast.node.deliveries import Deliveries
-from ordercast.node.inputs import Output, Post, Resolve, Sent
+from ordercast.node.inputs import Dropped, Output, Post, Resolve, Sent
 from ordercast.node.settings import Limits
 from ordercast.wire import batch
 
@@ -45,6 +45,10 @@ class Host(Protocol):
 
     def refuse_post(self, groups: Groups, ack: AckLevel) -> None:
         """Raise what forbids a message of this site to these groups."""
+        ...
+
+    def forbids(self, groups: Groups) -> OrdercastError | None:
+        """Return why a batch that was begun cannot be sent any more, if so."""
         ...
 
     def class_of(self, groups: Groups) -> ClassId:
@@ -222,6 +226,11 @@ class Outbox:
         groups, host = made.groups, self.host
         if self._open.get(groups) is made:
             del self._open[groups]
+        forbidden = host.forbids(groups)
+        if forbidden is not None:  # it was allowed when the batch was begun
+            self._fail(made.waiting, forbidden)
+            self.tell(Dropped(groups, made.bodies, str(forbidden)))
+            return
         first, many = self.messages + 1, len(made.bodies)
         self.messages += many
         self.batches += 1
@@ -294,6 +303,14 @@ class Outbox:
             for answer in sent.answers(level):
                 self.tell(answer)
         self.let_in()
+
+    def dropped(self, number: int, error: OrdercastError) -> None:
+        """An envelope will not be sent: its groups are no more."""
+        sent = self.unsafe.get(number)
+        if sent is not None:
+            waiting, sent.waiting = sent.waiting, []
+            self.safe(number)
+            self._fail(waiting, error)
 
     def restore(self, number: int, groups: Groups, first: int, many: int, since: float, stamp: bytes | None) -> None:
         """Remember an envelope of an earlier life: it is not known to be safe.

@@ -49,7 +49,8 @@ class Peers:
     def __init__(self, me: SiteId, settings: Settings, needed: frozenset[SiteId], incarnation: int, boot: int) -> None:
         self.me, self.settings, self.incarnation, self.boot = me, settings, incarnation, boot
         self.needed = set(needed)  # whom this site calls, or is called by
-        self.up: set[SiteId] = set()
+        self.linked: set[SiteId] = set()  # whom there is a link to
+        self.up: set[SiteId] = set()  # of these: to whom messages may pass
         self.met: dict[SiteId, Life] = {}
         self._boots: dict[
             SiteId, int
@@ -108,6 +109,8 @@ class Peers:
         known = self.met.get(site)
         if known is None:
             return None
+        if self.settings.changes and hello.incarnation > known.incarnation:
+            return None  # its disk was lost: it is taken in by a change of the configuration
         if known.incarnation != hello.incarnation:
             before, after = known.incarnation, hello.incarnation
             return Refusal(f"{site} has lost its history: it was incarnation {before}, now it is {after}", LOST)
@@ -144,7 +147,7 @@ class Peers:
         """
         life = self.met.get(source)
         known = self.incarnation if source == self.me else incarnation if life is None else life.incarnation
-        if known == incarnation or not self.settings.durable:
+        if known == incarnation or not self.settings.durable or self.settings.changes:
             return None
         if source == self.me:
             return f"{source} has lost its history: it is incarnation {known}, and was {incarnation}"

@@ -105,13 +105,15 @@ class Pipeline:
         return positions, frozen
 
     def write_positions(self) -> bool:
-        """Write index entries that no record followed; returns whether there were any."""
+        """Write index entries that no commit followed, with what they speak of; returns whether there were any."""
         assert self._writing is None
         positions, self.positions = self.positions, []
         if not positions:
             return False
-        self._writing = (0, [], positions, None)
-        self._tell(Write([], positions))
+        records, self._records = self._records, []
+        behind, self._behind = self._behind, []
+        self._writing = (len(records), behind, positions, None)
+        self._tell(Write(records, positions))
         return True
 
     def clear(self) -> list[Work]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from ordercast.client.values import Lot
-from ordercast.core.effects import Deliver, Placed, Safe
+from ordercast.core.effects import Deliver, Effect, Placed, Safe
 from ordercast.core.events import Multicast
 from ordercast.errors import HistoryError
 from ordercast.history import records
@@ -23,7 +23,7 @@ from ordercast.history.store import Checkpoint, History, Position
 from ordercast.names import GroupId, SiteId
 from ordercast.node import inputs as io
 from ordercast.node.changes import differences
-from ordercast.node.deliveries import Identity, Stream
+from ordercast.node.deliveries import Identity, Stream, Undoable
 from ordercast.node.peers import Life
 from ordercast.node.settings import Settings
 from ordercast.wire import batch
@@ -64,6 +64,8 @@ class State(msgspec.Struct, frozen=True):
     numbers: list[tuple[Stream, int]]
     """The last envelope of each stream that was delivered."""
     met: dict[SiteId, Life]
+    undoable: list[Undoable] = []
+    """Where groups change: what was delivered and may be rolled back."""
 
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -108,7 +110,7 @@ def checkpoint(node: "Node", frozen: Frozen) -> Checkpoint:
         format=FORMAT, plan=settings.plan, described=settings.described, machines=frozen.machines,
         messages=frozen.messages, last_delivered=done.last, stamps=done.stamps, unfinished=unfinished,
         bodies=[(identity, record) for identity, record in done.bodies.items() if record <= frozen.records],
-        numbers=list(done.numbers.items()), met=node.peers.met,
+        numbers=list(done.numbers.items()), met=node.peers.met, undoable=list(node.undoable),
     )  # fmt: skip
     return Checkpoint(frozen.records, done.count, _encoder.encode(state))
 
@@ -202,7 +204,7 @@ def _restore(node: "Node", found: Checkpoint) -> None:
     done = node.deliveries
     done.count, done.last, done.stamps = found.delivered, state.last_delivered, state.stamps
     done.bodies, done.numbers = dict(state.bodies), dict(state.numbers)
-    node.outbox.messages, node.peers.met = state.messages, state.met
+    node.outbox.messages, node.peers.met, node.undoable = state.messages, state.met, list(state.undoable)
     for sent in state.unfinished:
         node.outbox.restore(sent.number, sent.groups, sent.first, sent.many, sent.since, sent.stamp)
 
@@ -212,7 +214,9 @@ def _replay(node: "Node", stored: "records.Stored", number: int) -> None:
     if isinstance(stored, records.Met):
         node.peers.met[stored.peer] = Life(stored.incarnation, stored.records)
         return
-    effects = node.machines.step(stored)
+    if isinstance(stored, records.Told):
+        return
+    effects = node.step_again(stored)
     node.note_envelope(stored, number)
     if isinstance(stored, Multicast):
         first, many = batch.read_head(stored.body)
@@ -222,12 +226,17 @@ def _replay(node: "Node", stored: "records.Stored", number: int) -> None:
         if node.exporting:
             node.tell(io.Sent(first, stored.groups, stored.body, node.deliveries.count))
     for effect in effects:
-        if type(effect) is Deliver:
-            node.deliver(effect, again=True)
-        elif type(effect) is Placed:
-            node.outbox.placed(effect.number, effect.stamp)
-        elif type(effect) is Safe:
-            node.outbox.safe(effect.number)
+        node.do_again(effect)
+
+
+def do_again(node: "Node", effect: Effect) -> None:
+    """Do what an earlier life has done, or would have, of what is known only from records."""
+    if type(effect) is Deliver:
+        node.deliver(effect, again=True)
+    elif type(effect) is Placed:
+        node.outbox.placed(effect.number, effect.stamp)
+    elif type(effect) is Safe:
+        node.outbox.safe(effect.number)
 
 
 def lot_of(entry: Position, record: bytes, me: SiteId) -> tuple[Lot, int]:
@@ -235,6 +244,8 @@ def lot_of(entry: Position, record: bytes, me: SiteId) -> tuple[Lot, int]:
     stored = records.decode(record)
     if isinstance(stored, Multicast):
         groups, source, body = stored.groups, me, stored.body
+    elif isinstance(stored, records.Told):
+        groups, source, body = stored.groups, stored.source, stored.body
     else:
         envelope = records.envelope_of(stored)
         if envelope is None:

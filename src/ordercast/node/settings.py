@@ -42,5 +42,7 @@ class Settings(msgspec.Struct, frozen=True):
     """What decides on the order, in words, as JSON: kept with the history."""
     limits: Limits = Limits()
     exporting: bool = False
+    changes: bool = False
+    """Groups change (docs/protocols/epochs.md): a site that has lost its disk is taken in again, not refused."""
     data: str = "the data folder"
     """Where histories are, for people."""

@@ -5,8 +5,10 @@ compiled kernels are loaded when there is something to plan.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from ordercast.errors import InputError, PlanError
 from ordercast.names import ClassRule, GroupId, Level, SiteId
@@ -19,8 +21,7 @@ if TYPE_CHECKING:
     from ordercast.planning.request import Request
 
 
-@dataclass(frozen=True)
-class Made:
+class Made(msgspec.Struct, frozen=True):
     """A plan, what the judge said of it, and how the search got there (`best` only)."""
 
     plan: Plan

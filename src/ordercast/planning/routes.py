@@ -20,6 +20,9 @@ class Routes:
         for group, part in self.part_of.items():
             for sender, receiver in plan.hops.get(group, ()):
                 self._parent[part, receiver] = sender
+        self._below: dict[tuple[int, SiteId], list[SiteId]] = {}
+        for (part, receiver), sender in sorted(self._parent.items()):
+            self._below.setdefault((part, sender), []).append(receiver)
         self._entries: dict[tuple[GroupId, ...], SiteId] = {}
         self._hops: dict[tuple[GroupId, ...], dict[SiteId, tuple[SiteId, ...]]] = {}
         self._members: dict[tuple[GroupId, ...], frozenset[SiteId]] = {}
@@ -28,6 +31,18 @@ class Routes:
     def parent(self, part: int, site: SiteId) -> SiteId | None:
         """Return the site above in the tree of a part, None at a root."""
         return self._parent.get((part, site))
+
+    def below(self, part: int, site: SiteId) -> list[SiteId]:
+        """Return all children of a site in the tree of a part, sorted."""
+        return self._below.get((part, site), [])
+
+    def parts_at(self, site: SiteId) -> list[int]:
+        """Return the parts in whose tree a site is: as a member, or because messages pass it."""
+        here = {part for part, child in self._parent if child == site} | {
+            part for part, up in self._below if up == site
+        }
+        alone = [group for group, planned in self.groups.items() if site == planned.entry or site in planned.members]
+        return sorted(here | {self.part_of[group] for group in alone})
 
     def path_up(self, part: int, site: SiteId) -> list[SiteId]:
         """Return the sites from this one up to the root of its tree in a part."""

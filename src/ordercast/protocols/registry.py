@@ -4,7 +4,6 @@ What differs between protocols stands here and nowhere else: ask the registry in
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any
@@ -55,8 +54,7 @@ class Causal(Enum):
 Make = Callable[["Deployment", OrderClass, Source], Machine]
 
 
-@dataclass(frozen=True)
-class Protocol:
+class Protocol(msgspec.Struct, frozen=True):
     """One protocol: how a machine is built, what it takes, what it promises."""
 
     make: Make
@@ -65,6 +63,8 @@ class Protocol:
     causal: Causal = Causal.ONE_PART
     plan: bool = False
     """It runs over a plan."""
+    closes: bool = False
+    """A class can be closed along its tree (GS88 §5.1): its machines take `Finish`."""
     receipts: bool = False
     """Sources can learn of the place and the safety of their messages."""
     sequencers: bool = False
@@ -86,8 +86,7 @@ def class_rule(protocol: str, level: Level, *, causal: bool) -> ClassRule | None
     return None if MACHINES[protocol].causal is Causal.ONE_PART else ClassRule.S1
 
 
-@dataclass(frozen=True)
-class Deployment:
+class Deployment(msgspec.Struct, frozen=True, dict=True):
     """The groups, the plan where the protocol needs one, and options."""
 
     protocol: str
@@ -250,7 +249,7 @@ def _counting(make: Callable[[SiteId, SiteId | None], Counter]) -> Make:
 
 
 MACHINES: dict[str, Protocol] = {
-    "propagation": Protocol(_propagation, PropagationState, Causal.APART, plan=True, receipts=True),
+    "propagation": Protocol(_propagation, PropagationState, Causal.APART, plan=True, closes=True, receipts=True),
     "sequencer": Protocol(_sequencing, SequencingState, Causal.ANY, sequencers=True, groups_alone=True),
     "arrow": Protocol(_swap(lambda me, tree: Arrow(me, tree.parent(me))), SwapState),
     "combining": Protocol(_swap(lambda me, tree: Combining(me, tree.parent(me))), SwapState),

@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterable
 from heapq import heappop
 from typing import Any
 
-import msgspec
-
 from ordercast.core.effects import Append, Deliver, Effect, Placed, Refuse, Safe, Send
-from ordercast.core.events import Event, Message, Multicast, Received, Tick
+from ordercast.core.events import Control, Event, Message, Multicast, Received, Tick
+from ordercast.core.resume import Resume
 from ordercast.epochs import events as e
 from ordercast.epochs import snapshot
 from ordercast.epochs.change import plan_change
 from ordercast.epochs.messages import Decided
 from ordercast.epochs.requests import AddSite, Change
-from ordercast.epochs.setup import Setup
+from ordercast.epochs.setup import ClassSetup
 from ordercast.errors import LocalError
 from ordercast.names import ClassId, Delivery, GroupId, SiteId
 from ordercast.sim.mishaps import Case, Fault, Host, Mishaps, nothing, tells
+from ordercast.sim.newest import Newest
 
 CHECKPOINTS = 0.02  # share of the steps after which a site keeps a checkpoint
 
@@ -34,7 +34,7 @@ class World(Mishaps):
 
     def __init__(self, case: Case, trace: Callable[[str], None] | None = None) -> None:
         super().__init__(case, trace)
-        self.newest = case.setup
+        self.newest = Newest(case.setup)
         for time, site, groups in case.sends:
             self.at(time, self._multicast, site, groups)
         for time, site, change in case.changes:
@@ -75,6 +75,7 @@ class World(Mishaps):
         if host is not None and host.up and not host.paused:
             if isinstance(change, AddSite) and change.site not in self.hosts:
                 self.add_site(change.site)
+            self.newest.asked(change)
             self.feed(host, e.Requested(change))
         else:
             self.at(self.now + 5.0, self._request, site, change)
@@ -91,6 +92,8 @@ class World(Mishaps):
             return
         if host.paused:
             host.waiting.append(event)
+        elif host.outside is not None and isinstance(event, Received) and not isinstance(event.message, Control):
+            host.outside.append(event)
         else:
             self.feed(host, event)
 
@@ -130,7 +133,7 @@ class World(Mishaps):
                 case e.Answered():
                     host.answers.append(effect)
                     self.note(f"{host.site}: {effect}")
-                case e.Dropped(number, reason):
+                case e.Dropped(number, reason, _, _):
                     self.judge.dropped.add(self._name(host, number))
                     self.note(f"{host.site} drops {number}: {reason}")
                 case Refuse():
@@ -142,7 +145,8 @@ class World(Mishaps):
             if isinstance(effect, e.TakeSnapshot):
                 groups = self.judge.at(host.site).groups
                 states = tuple((group, "\n".join(groups.get(group, [])).encode()) for group in effect.groups)
-                self.at(self.now, self.arrive, host.site, e.Snapshotted(effect.number, states))
+                late = 3 * self.case.tick if host.outside is not None else 0.0
+                self.at(self.now + late, self.arrive, host.site, e.Snapshotted(effect.number, states))
 
     @staticmethod
     def _name(host: Host, number: int) -> str:
@@ -150,7 +154,7 @@ class World(Mishaps):
         return f"{host.site}:{number}" if life == 1 else f"{host.site}/{life}:{number}"
 
     def _called_safe(self, message: str) -> None:
-        sent, setup = self.judge.sends[message], self.newest
+        sent, setup = self.judge.sends[message], self.newest.setup
         groups = [group for group in sent.groups if group in setup.groups]
         self.judge.called_safe(message, {site for group in groups for site in setup.members(group)})
 
@@ -160,22 +164,9 @@ class World(Mishaps):
             number = host.participant.source.sent
             self.judge.sent(self._name(host, number), host.site, number, event.groups)
         elif isinstance(event, Received) and isinstance(event.message, Decided):
-            decision = event.message.decision
-            bare = msgspec.structs.replace(decision, ballot=(0, ""))
-            if self.judge.decided(host.site, decision.number, bare):
-                self._first_decided(decision.setup)
+            self.newest.decided(host.site, event.message.decision, self.judge)
             if host.participant.admitted:
                 self.judge.taken_in(host.site)
-
-    def _first_decided(self, setup: Setup) -> None:
-        """A configuration is in force: groups are gone with it, or nobody is left in them who has what they had."""
-        old, self.newest = self.newest, setup
-        for group in sorted(old.groups.keys() - setup.groups.keys()):
-            self.judge.deleted(group)
-        for site in sorted(old.sites.keys() - setup.sites.keys()):
-            self.judge.removed({group for group in old.groups if set(old.members(group)) == {site}})
-        for site in self.judge.without_a_disk:
-            self.judge.nobody_in(site, {g for g in setup.groups if set(setup.members(g)) <= {site}})
 
     def tell(self, host: Host, effect: Effect, told: tuple[Any, ...]) -> None:
         """Tell an application something."""
@@ -183,12 +174,12 @@ class World(Mishaps):
         self.note(f"{host.site} {effect}")
         match effect:
             case Deliver(envelope, stamp):
-                participant = host.participant
-                of_class = participant.setup.classes.get(envelope.class_id) or participant.earlier.get(
-                    envelope.class_id
-                )
-                own = {g for g in envelope.groups if of_class is None or host.site in of_class.members.get(g, ())}
-                own |= {g for g in envelope.groups if g in participant.installing.arrived or g in participant.counts}
+                participant, of_class = host.participant, self._class(envelope.class_id)
+                if host.site in of_class.sites:
+                    own = {group for group in envelope.groups if host.site in of_class.members[group]}
+                else:  # what it missed while it was away
+                    there = participant.installing.arrived.keys() | participant.counts.keys()
+                    own = {group for group in envelope.groups if group in there}
                 self.judge.delivered(host.site, envelope.msg_id, envelope.groups, stamp, own)
             case e.RolledBack(many):
                 self.judge.rolled(host.site, many, safe=self._all_safe())
@@ -197,11 +188,17 @@ class World(Mishaps):
                 if len(known) != count:
                     self.judge.problem("states", f"{host.site} gets {len(known)} messages of {group}, not {count}")
                 self.judge.restored(host.site, group, known)
-            case e.ViewChanged(group, _, _, left, epoch, _):
-                decision = host.participant.decisions.get(epoch)
-                away = decision.setup.away.get(host.site, ()) if decision is not None else (group,)
-                if host.site in left and group not in away:
+            case e.ViewChanged(group, _, _, left, _, away):
+                if host.site in left and host.site not in away:
                     self.judge.left(host.site, group)
+
+    def _class(self, class_id: ClassId) -> ClassSetup:
+        """Return a class that there is or was; a world that begins in the middle asks those who know."""
+        if class_id not in self.newest.classes:
+            for host in self.hosts.values():
+                for decision in host.participant.decisions.values():
+                    self.newest.classes |= decision.setup.classes | decision.closed
+        return self.newest.classes[class_id]
 
     def _all_safe(self) -> bool:
         return all(group.delivery is Delivery.SAFE for group in self.case.setup.groups.values())
@@ -214,10 +211,12 @@ class World(Mishaps):
             return
         for _ in range(2 if chance.random() < network.duplicate else 1):
             delay = network.latency + network.jitter * chance.random()
-            self.at(self.now + delay, self._land, sender, to, Received(sender, message, class_id))
+            session = self.sessions.get(frozenset((sender, to)), 0) if isinstance(message, Resume) else None
+            self.at(self.now + delay, self._land, sender, to, Received(sender, message, class_id), session)
 
-    def _land(self, sender: SiteId, to: SiteId, event: Event) -> None:
-        if (sender, to) not in self.cut:
+    def _land(self, sender: SiteId, to: SiteId, event: Event, session: int | None = None) -> None:
+        """Arrive, unless the link is cut; what is good for one link only goes with it."""
+        if (sender, to) not in self.cut and session in (None, self.sessions.get(frozenset((sender, to)), 0)):
             self.arrive(to, event)
 
 

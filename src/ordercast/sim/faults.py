@@ -127,11 +127,7 @@ class Run:
                 sender.last_words()
             done = world.run(world.now + (REFUSED_S if case.loses else CALM_S))
         except Exception as error:  # a bug of a node is a finding, and the seed that shows it is printed
-            if isinstance(error, (InputError, KeyboardInterrupt)):
-                raise
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            said = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
-            return NodeVerdict([("bug", said)], world.events, 0)
+            return NodeVerdict([bug(error)], world.events, 0)
         found = findings(world.ledger, whole=not case.loses, from_epoch=self._epoch())
         found += self._refusals() if case.loses else self._leftovers(done=done)
         return NodeVerdict(found, world.events, sum(map(len, world.ledger.logs.values())))
@@ -285,9 +281,18 @@ class Run:
             if host.doomed:
                 host.crash()
             host.wake()
-            host.start()
+            if host.life:  # who was never started is not started now
+                host.start()
         for application in self.applications:
             application.calm_down()
+
+
+def bug(error: Exception) -> tuple[str, str]:
+    """Return what a node raised as a finding; what a user did wrong is raised again."""
+    if isinstance(error, InputError):
+        raise error
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return "bug", f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
 
 
 def left_at(host: Host) -> list[str]:

@@ -150,7 +150,9 @@ class End:
             self.refuse(refusal.reason, Code(refusal.code))
             return
         met = host.world.met.get((host.site, hello.site))
-        if met is not None and met < host.world.ledger.lost_disks[hello.site] and host.world.settings.durable:
+        settings = host.world.settings
+        refused = settings.durable and not settings.changes
+        if met is not None and met < host.world.ledger.lost_disks[hello.site] and refused:
             host.world.ledger.problem("lost", f"{host.site} knew {hello.site} before it lost its disk, and talks to it")
         self.peer, self.boot = hello.site, hello.boot
         if not host.prefers(self):

@@ -23,7 +23,7 @@ class Fault:
     """Something goes wrong at a time, for a while."""
 
     kind: str
-    """crash, lose (its disk too), pause, cut, one-way, suspect."""
+    """crash, lose (its disk too), pause, cut, one-way, suspect, slow (its application reads nothing)."""
     at: float
     site: SiteId
     other: SiteId = ""
@@ -59,7 +59,9 @@ class Host:
         self.checkpoint: bytes | None = None
         self.told: list[tuple[Any, ...]] = []  # what the application was told since the checkpoint
         self.up, self.paused, self.doomed = True, False, False
+        self.died: tuple[Any, ...] | None = None  # what must survive a crash, as it was
         self.waiting: list[Event] = []
+        self.outside: list[Event] | None = None  # what waits because the application reads nothing
         self.unseen: dict[SiteId, float] = {}  # since when peers are out of reach
         self.answers: list[e.Answered] = []
 
@@ -76,6 +78,7 @@ class Mishaps:
         self._order = 0
         self.hosts = {site: Host(self, site, case.setup) for site in sorted(case.setup.sites)}
         self.cut: dict[tuple[SiteId, SiteId], int] = {}  # one way each, and how often
+        self.sessions: dict[frozenset[SiteId], int] = {}  # how often a link went up or down
         self.forced: set[tuple[SiteId, SiteId]] = set()  # who suspects whom for no reason
         self.messages: dict[str, int] = {}
         self.events = 0
@@ -122,7 +125,7 @@ class Mishaps:
                 host.doomed = True
                 self.at(self.now + 2 * self.case.tick, self._kill_doomed, host)
             else:
-                self.stop(host)
+                self.stop(host, between=False)
         self.at(self.now + fault.lasts, self._back, fault.site)
 
     def _kill_doomed(self, host: Host) -> None:
@@ -137,14 +140,19 @@ class Mishaps:
             host.life += 1
             host.first = nothing(host.first)
             setup = max((h.participant.setup for h in self.hosts.values()), key=lambda setup: setup.number)
-            self.judge.forgot(host.site, {group: setup.members(group) for group in setup.groups})
+            self.judge.forgot(host.site, {group: self._holders(setup, group) for group in setup.groups})
         self.at(self.now + fault.lasts, self._back, fault.site)
 
-    def stop(self, host: Host) -> None:
-        """End a site's life without a word."""
+    def _holders(self, setup: Setup, group: GroupId) -> tuple[SiteId, ...]:
+        """Return the members that have a group's state, and do not wait for it."""
+        return tuple(s for s in setup.members(group) if group not in self.hosts[s].participant.installing.states)
+
+    def stop(self, host: Host, *, between: bool = True) -> None:
+        """End a site's life without a word; `between`: perhaps in the middle of what it did."""
         self.note(f"{host.site} crashes")
+        host.died = None if between else kept(host.participant)
         host.up = host.doomed = False
-        host.paused, host.waiting = False, []
+        host.paused, host.waiting, host.outside = False, [], None
         self._links(host.site, up=False)
 
     def _back(self, site: SiteId) -> None:
@@ -160,11 +168,9 @@ class Mishaps:
         participant = host.participant = Participant(host.site, host.first, host.life)
         if host.checkpoint is not None:
             participant.restore(snapshot.decode(host.checkpoint))
-            participant.suspected.clear()
-            participant.manager.__init__(participant)  # type: ignore[misc]
         again = list(host.told)
         for event in host.log:
-            for effect in participant.step(event):
+            for effect in participant.replay(event):
                 told = tells(effect)
                 if told is not None and again:
                     if again[0] != told:
@@ -174,8 +180,10 @@ class Mishaps:
                     again.pop(0)
                 elif told is not None:
                     self.tell(host, effect, told)
-                elif isinstance(effect, (Placed, Safe)):
+                elif isinstance(effect, (Placed, Safe, e.Dropped)):
                     self.carry_out(host, [effect])
+        if host.died is not None and host.first.number and kept(participant) != host.died:
+            self.judge.problem("replay", f"{host.site} is {kept(participant)} after a restart, and was {host.died}")
         if again:
             self.judge.problem("replay", f"{host.site} does not say {again[0]} again after a restart")
         self.carry_out(host, participant.again())
@@ -188,6 +196,8 @@ class Mishaps:
                 self._link(site, other, up=up)
 
     def _link(self, one: SiteId, other: SiteId, *, up: bool) -> None:
+        ends = frozenset((one, other))
+        self.sessions[ends] = self.sessions.get(ends, 0) + 1
         for a, b in ((one, other), (other, one)):
             host = self.hosts[a]
             if host.up:
@@ -209,6 +219,19 @@ class Mishaps:
         for event in waiting:
             if host.up:
                 self.feed(host, event)
+
+    def _slow(self, fault: Fault) -> None:
+        """The application reads nothing for a while: messages of classes wait outside, control is let in."""
+        host = self.hosts.get(fault.site)
+        if host is not None and host.up and host.outside is None:
+            host.outside = []
+            self.note(f"{host.site} reads nothing")
+            self.at(self.now + fault.lasts, self._read, host)
+
+    def _read(self, host: Host) -> None:
+        waiting, host.outside = host.outside or [], None
+        for event in waiting:
+            self.arrive(host.site, event)
 
     def _cut(self, fault: Fault) -> None:
         self._one_way(fault)
@@ -244,6 +267,7 @@ class Mishaps:
             if host.doomed:
                 self.stop(host)
             self._resume(host)
+            self._read(host)
             if not host.up:
                 self.start(host)
         for one in sorted(self.hosts):
@@ -287,3 +311,14 @@ def tells(effect: Effect) -> tuple[Any, ...] | None:
 def nothing(setup: Setup) -> Setup:
     """Return what a site without a history knows: no configuration at all."""
     return Setup(0, {}, {}, setup.level, setup.causal, (), (), {})
+
+
+def kept(site: Participant) -> tuple[Any, ...]:
+    """Return what must survive a crash of a participant, in short."""
+    own = {number: own.class_id for number, own in site.sending.own.items()}
+    tracks = {class_id: dict(track.counts) for class_id, track in site.tracks.items()}
+    return (
+        site.setup.number, sorted(site.closed), sorted(site.reported), sorted(site.halted), sorted(site.draining),
+        site.council.promised, site.council.accepted is None, own, tracks, dict(site.counts), sorted(site.undone),
+        sorted(site.asked_for), site.requests, sorted(site.installing.todo), sorted(site.installing.states),
+    )  # fmt: skip

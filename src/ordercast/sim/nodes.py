@@ -12,6 +12,7 @@ from typing import Any
 
 from ordercast.core.effects import Send
 from ordercast.errors import OrdercastError
+from ordercast.history.store import History
 from ordercast.names import SiteId
 from ordercast.node import inputs as io
 from ordercast.node.node import Node
@@ -141,13 +142,18 @@ class Host:
         self.life += 1
         self.stopped, self.told_lost = None, False
         history = self.storage.open(settings, int(world.now * 1000))
-        self.node = Node(self.site, settings, world.deployment, history, lambda: world.now)
+        self.node = self.make(history)
         self.runs = True
         world.note(f"{self.site} starts, life {self.life}")
         for outputs in self.node.start():
             self.carry(outputs)
         for begin in self.on_start if self.runs else ():
             begin()
+
+    def make(self, history: History) -> Node:
+        """Return the node of a new life."""
+        world = self.world
+        return Node(self.site, world.settings, world.deployment, history, lambda: world.now)
 
     def crash(self) -> None:
         """End this life without a word: kill -9, or the power fails."""

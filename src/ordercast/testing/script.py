@@ -17,11 +17,11 @@ A file is a list of steps separated by blank lines. `run_file` returns the file 
     break x->c                                                     a link breaks and is mended: what is on it is lost
     tick                                                           time passes at every site
     held                                                           what waits, and why
+    cluster PROTOCOL alpha=a,b                                     from here on groups change (`testing.story`)
 """
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -40,6 +40,7 @@ from ordercast.planning.planners import FIXED
 from ordercast.planning.propagation_graph import literal_greedy
 from ordercast.protocols.registry import MACHINES, Causal, Deployment
 from ordercast.sim.scenario import Scenario, deploy
+from ordercast.testing.story import Story
 from ordercast.verify.plans import judge
 
 
@@ -71,12 +72,18 @@ class Script:
         self.rule = ClassRule.S1
         self.plan: Plan | None = None
         self.machines: dict[str, Machines] = {}
+        self.story: Story | None = None
         self.links: dict[tuple[str, str], list[tuple[Message, ClassId]]] = defaultdict(list)
         self.now = 0.0
 
     def run(self, line: str) -> Iterator[str]:
         """Run one command and yield what it has to say."""
         verb, *words = line.split()
+        if verb == "cluster":
+            self.story = Story(words)
+            return iter(self.story.opened())
+        if self.story is not None:
+            return iter(self.story.run(line))
         match verb:
             case "classes":
                 return self._classes(words)
@@ -180,7 +187,9 @@ class Script:
         )
         deployment = deploy(scenario)
         sources = tuple(sorted({*outsiders, *self.membership.sites}))
-        deployment = replace(deployment, groups=msgspec.structs.replace(deployment.groups, sources=sources))
+        deployment = msgspec.structs.replace(
+            deployment, groups=msgspec.structs.replace(deployment.groups, sources=sources)
+        )
         self.machines = {site: deployment.machines(site) for site in sorted({*deployment.sites, *sources})}
         self.links.clear()
         yield f"{protocol} at {' '.join(self.machines)}"

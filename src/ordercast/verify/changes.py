@@ -15,6 +15,7 @@ from ordercast.verify.deliveries import JUDGES
 from ordercast.verify.findings import Finding, Sent
 from ordercast.verify.record import Record
 
+EPOCH = 8  # bytes of a stamp that name the configuration its class was opened in
 Message = str
 
 
@@ -198,7 +199,9 @@ class Changes:
         if message not in self.lost:
             self.safe.add(message)
             logs = [self.at(site).log for site in members]
-            self._safe_at[message] = frozenset(stamp for log in logs for known, _, stamp in log if known == message)
+            stamps = [stamp for log in logs for known, _, stamp in log if known == message]
+            last = max((stamp[:EPOCH] for stamp in stamps), default=b"")  # who was away may have it in an earlier class
+            self._safe_at[message] = frozenset(stamp for stamp in stamps if stamp.startswith(last))
 
     # The verdict.
 

@@ -5,8 +5,9 @@ sentences stand here, once; who finds a violation, and how fast, is the judges' 
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import msgspec
 
 from ordercast.names import GroupId, SiteId
 
@@ -70,8 +71,7 @@ class Step(NamedTuple):
         return {"site": self.site, **how, "first": self.first, "then": self.then}
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """A violation of a property, in words and as evidence that anyone can check."""
 
     property: str
@@ -79,7 +79,7 @@ class Finding:
     kind: str = ""
     """Which way of breaking the property it is, for programs."""
     deliveries: tuple[Delivery, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = {}
     """What it is about, for programs: sites and messages, or steps, or groups and classes."""
     count: int = 1
     """How many violations it stands for."""
@@ -93,8 +93,7 @@ class Finding:
         return {"says": self.says, "kind": self.kind, **self.facts, "deliveries": shown}
 
 
-@dataclass
-class Answer:
+class Answer(msgspec.Struct):
     """How one property stands; `ok` is None when nobody could judge it."""
 
     ok: bool | None = True

@@ -24,8 +24,9 @@ shortest first.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import combinations
+
+import msgspec
 
 from ordercast.names import GroupId, Level, SiteId
 from ordercast.planning.plan import Plan
@@ -37,12 +38,11 @@ REQUIRED = ("form", "PG1", "PG2", "forest", "extra")
 """What every plan must keep, whatever its level."""
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What the judge found. What is `REQUIRED`, and the level, must hold; the others are told."""
 
     level: Level
-    findings: dict[str, Answer] = field(default_factory=dict)
+    findings: dict[str, Answer] = {}
 
     @property
     def ok(self) -> bool:

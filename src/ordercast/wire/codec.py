@@ -1,4 +1,4 @@
-"""The machines' messages to bytes and back; new fields go last, with defaults.
+"""The messages of machines and of configurations to bytes and back; new fields go last, with defaults.
 
 A message travels as a tag, the id of its class, a stream and a number (both zero unless it travels on a numbered edge),
 and its fields as a msgpack array, which starts with the tag too: so messages inside snapshots are told apart. Bodies
@@ -12,6 +12,7 @@ import msgspec
 from ordercast.core import resume, streams
 from ordercast.core.events import Control, Message
 from ordercast.core.streams import Carry
+from ordercast.epochs import messages as epochs
 from ordercast.errors import PeerError, bounded
 from ordercast.names import ClassId
 from ordercast.protocols import timestamp as lamport
@@ -27,6 +28,7 @@ KINDS: dict[int, type[Message]] = {
     Tag.PROPAGATE: propagation.Propagate,
     Tag.PLACE: propagation.Place,
     Tag.SETTLED: propagation.Settled,
+    Tag.CLOSE: propagation.Close,
     Tag.ACK: streams.Ack,
     Tag.NULL: streams.Null,
     Tag.RESEND: streams.Resend,
@@ -50,6 +52,31 @@ KINDS: dict[int, type[Message]] = {
     Tag.FETCH: sequencing.FetchMsgs,
     Tag.LATEST: sequencing.Latest,
     Tag.STABLE: sequencing.Stable,
+    Tag.PREPARE: epochs.Prepare,
+    Tag.PROMISE: epochs.Promise,
+    Tag.VOTE: epochs.Accept,
+    Tag.VOTED: epochs.Accepted,
+    Tag.OUTVOTED: epochs.Outvoted,
+    Tag.DECIDED: epochs.Decided,
+    Tag.AT: epochs.At,
+    Tag.WISH: epochs.Wish,
+    Tag.REQUEST_DONE: epochs.Answer,
+    Tag.STOP: epochs.Close,
+    Tag.REPORT: epochs.Report,
+    Tag.FETCH_BODIES: epochs.Fetch,
+    Tag.BODY: epochs.Body,
+    Tag.INSTALLED: epochs.Installed,
+    Tag.DONE: epochs.Done,
+    Tag.ASK_STATE: epochs.AskState,
+    Tag.STATE: epochs.State,
+    Tag.HAVE: epochs.Have,
+    Tag.ALL_HAVE: epochs.Stable,
+    Tag.ASK_SAFE: epochs.AskSafe,
+    Tag.WHEREABOUTS: epochs.Whereabouts,
+    Tag.ASK_INSTALLED: epochs.AskInstalled,
+    Tag.ASK_DONE: epochs.AskDone,
+    Tag.ASK_HAVE: epochs.AskHave,
+    Tag.RELEASED: epochs.Released,
 }
 assert all(kind.__struct_config__.tag == tag for tag, kind in KINDS.items()), "a message has another tag than its class"
 

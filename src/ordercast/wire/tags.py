@@ -9,11 +9,12 @@ from enum import IntEnum, StrEnum, unique
 
 @unique
 class Tag(IntEnum):
-    """What a frame is. Below 100: messages of machines. From 100: sites. From 110: clients."""
+    """What a frame is. Below 70: messages of machines. From 70: configurations. From 100: sites. From 110: clients."""
 
     PROPAGATE = 1
     PLACE = 2
     SETTLED = 3
+    CLOSE = 4
     ACK = 10
     NULL = 11
     RESEND = 12
@@ -37,6 +38,31 @@ class Tag(IntEnum):
     FETCH = 63
     LATEST = 64
     STABLE = 65
+    PREPARE = 70
+    PROMISE = 71
+    VOTE = 72
+    VOTED = 73
+    OUTVOTED = 74
+    DECIDED = 75
+    AT = 76
+    WISH = 77
+    REQUEST_DONE = 78
+    STOP = 79
+    REPORT = 80
+    FETCH_BODIES = 81
+    BODY = 82
+    INSTALLED = 83
+    DONE = 84
+    ASK_STATE = 85
+    STATE = 86
+    HAVE = 89
+    ALL_HAVE = 90
+    ASK_SAFE = 91
+    WHEREABOUTS = 92
+    ASK_INSTALLED = 93
+    ASK_DONE = 94
+    ASK_HAVE = 95
+    RELEASED = 96
 
     HELLO = 100
     REFUSE = 101

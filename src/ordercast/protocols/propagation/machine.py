@@ -12,29 +12,32 @@ A message may wait for others: its `past` names, for a source and a destination,
 6, 7, 66). A stream from above is held back by what comes to this site directly, and the other way round; both never
 wait for each other, because the parent keeps to the same rule: what passes it is in the right order in its stream.
 
+When its class is closed (GS88 §5.1), the roots of its trees order nothing more and send `Close` down, behind everything
+that they have sent. A site that gets it has everything; it passes it on, and orders nothing more either. What a source
+had sent and nobody has ordered by then is not in this class; its source sends it again in the next one (`epochs`).
+
 With `receipts` a source learns of its messages: their place, from the entry (errata 9), and when they are safe, because
 acknowledgements then climb the tree: a site acknowledges a message when all its children have. `causal` needs them.
 """
 
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 
 import msgspec
 
 from ordercast.core import stamps
 from ordercast.core.configuration import Destination, OrderClass
 from ordercast.core.edges import Edges
-from ordercast.core.effects import Append, Deliver, Effect, Held, Placed, Refuse, Safe, Send
-from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
+from ordercast.core.effects import Append, Deliver, Effect, Finished, Held, Placed, Refuse, Send
+from ordercast.core.events import Envelope, Event, Finish, Message, Multicast, Received, Tick
 from ordercast.core.source import Source
 from ordercast.core.streams import HERE, Carry, EdgesState, Key
-from ordercast.errors import PeerError
 from ordercast.names import ClassId, SiteId
 from ordercast.planning.routes import Routes
-from ordercast.protocols.propagation.messages import Place, Propagate, Settled
+from ordercast.protocols.propagation.messages import Close, Place, Propagate, Settled
+from ordercast.protocols.propagation.own import Own
 from ordercast.protocols.propagation.pasts import Pasts
 from ordercast.protocols.propagation.rules import Rules
-
-TELL_SETTLED = 3  # times
 
 
 class Tree(msgspec.Struct, array_like=True):
@@ -52,14 +55,14 @@ class Tree(msgspec.Struct, array_like=True):
         return self.above + stamps.level(0) * skipped + stamps.level(self.counter)
 
 
-Waiting = tuple[Propagate, float, int]
+Waiting = tuple[Propagate | Close, float, int]
 """A message, since when it waits, and its number on its edge."""
 
 
 class PropagationState(msgspec.Struct, array_like=True, tag="propagation"):
     """The whole state of a machine."""
 
-    edges: EdgesState[Propagate]
+    edges: EdgesState[Propagate | Close]
     pasts: Pasts
     trees: dict[int, Tree]
     seen: dict[tuple[SiteId, Destination], int]
@@ -69,6 +72,7 @@ class PropagationState(msgspec.Struct, array_like=True, tag="propagation"):
     told_safe: int
     times_told: int
     sent: int
+    closed: list[int] = []
 
     def durable(self) -> object:
         """Return what a replay rebuilds.
@@ -77,22 +81,16 @@ class PropagationState(msgspec.Struct, array_like=True, tag="propagation"):
         `not_safe`, `told_safe`, `times_told` and `placing`.
         """
         waiting = [(key, [(message, number) for message, _, number in queue]) for key, queue in self.waiting]
-        return self.edges.durable(), self.pasts.several, self.trees, self.seen, waiting
+        return self.edges.durable(), self.pasts.several, self.trees, self.seen, waiting, self.closed
 
 
 class Propagation:
     """One site's part in message passing along a plan."""
 
     def __init__(
-        self,
-        order_class: OrderClass,
-        source: Source,
-        routes: Routes,
-        *,
-        causal: bool = False,
-        receipts: bool = False,
-        patience: float = 0.0,
-    ) -> None:
+        self, order_class: OrderClass, source: Source, routes: Routes,
+        *, causal: bool = False, receipts: bool = False, patience: float = 0.0,
+    ) -> None:  # fmt: skip
         self.me, self.groups, self.source, self.routes, self.causal = source.me, order_class, source, routes, causal
         self.id: ClassId = order_class.id
         self.receipts = receipts or causal
@@ -104,10 +102,8 @@ class Propagation:
         self.seen: dict[tuple[SiteId, Destination], int] = {}  # the last message passed on here
         self.pasts = Pasts()
         self.waiting: dict[Key, deque[Waiting]] = {}
-        self.not_safe: OrderedDict[int, None] = OrderedDict()  # own messages by number, the first in constant time
-        self.placing: dict[int, SiteId] = {}  # own messages whose place is asked for, and who will say it
-        self.sent = 0  # the number of the last message of this site in this class
-        self.told_safe, self.times_told = 0, TELL_SETTLED
+        self.own = Own(self.id)
+        self.closed: list[int] = []  # parts in which nothing more is ordered here
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
@@ -116,6 +112,8 @@ class Propagation:
             if type(message) is not Carry:
                 return self._control(event, message)
             self.rules.check(event.sender, message)
+            if not message.stream % 2 and message.stream // 2 in self.closed:
+                return []  # too late: its source sends it again in the next class
             effects: list[Effect] = [Append(event)] if self.edges.is_new(event.sender, message) else []
             key = (event.sender, message.stream)
             ready = self.edges.receive(event.sender, message, effects)
@@ -123,10 +121,12 @@ class Propagation:
                 self._arrive(key, inner, number, effects)
         elif isinstance(event, Multicast):
             effects = self._originate(event)
+        elif isinstance(event, Finish):
+            effects = self._finish(event)
         else:
             effects = self.edges.passes(event)
             if self.causal and isinstance(event, Tick):
-                self._tell_settled(effects)
+                effects += self.own.tell_settled(sorted(self.groups.sites - {self.me}))
         if self.edges.settling.safe:
             self._safe(effects)
         return effects
@@ -136,13 +136,7 @@ class Propagation:
     def _control(self, event: Received, message: Message) -> list[Effect]:
         sender = event.sender
         if type(message) is Place:
-            expected = self.placing.get(message.number)
-            if expected is None:  # doubled, or nobody asked
-                return []
-            if expected != sender:
-                raise PeerError(f"{sender} speaks of the place of {message.number}, which {expected} orders")
-            del self.placing[message.number]
-            return [Placed(message.number, message.stamp)]
+            return self.own.placed(sender, message)
         if type(message) is Settled:
             news = self.pasts.forget(sender, message.number, own=False)
             return [Append(event)] if news else []  # a restarted site must not name again what is everywhere
@@ -159,56 +153,36 @@ class Propagation:
         part = self.groups.origin(self.me, groups)
         entry = self.routes.entry(groups)
         effects: list[Effect] = [Append(multicast)]
-        safe = self._safe_upto if self.causal else 0
+        safe = self.own.safe_upto if self.causal else 0
         envelope = self.source.envelope(self.id, multicast)
         number, stream = envelope.number, 2 * part
-        self.sent = number
-        past = self.pasts.before(
-            self.me, part, groups, number, causal=self.causal, elsewhere=lambda other: self.routes.entry(other) != entry
-        )
+        self.own.sent = number
+        elsewhere = lambda other: self.routes.entry(other) != entry  # noqa: E731
+        past = self.pasts.before(self.me, part, groups, number, causal=self.causal, elsewhere=elsewhere)
         message = Propagate(envelope, b"", past, multicast.receipt, safe)
         if self.receipts:
-            self.not_safe[number] = None
+            self.own.not_safe[number] = None
         if entry == self.me:
+            if part in self.closed:  # the end has come, and the host does not know yet: it will send this again
+                return effects
             self._arrive((HERE, stream), message, number, effects)
             return effects
         effects.append(self.edges.send(entry, stream, message))
         if self.receipts:
             self.edges.owe((HERE, stream), number, [(entry, stream)])
         if multicast.receipt:
-            self.placing[number] = entry
+            self.own.placing[number] = entry
         return effects
 
     def _safe(self, effects: list[Effect]) -> None:
-        """Tell which of this site's messages are safe: every member of their groups has acknowledged them."""
-        for number in self.edges.settling.safe:
-            self.not_safe.pop(number, None)
-            self.placing.pop(number, None)  # what told the place was lost
-            effects.append(Safe(number))
+        """Tell which of this site's messages are safe, and name them no more."""
+        effects += self.own.safe(self.edges.settling.safe)
         self.edges.settling.safe.clear()
-        self.pasts.forget(self.me, self._safe_upto, own=True)
-
-    @property
-    def _safe_upto(self) -> int:
-        return next(iter(self.not_safe), self.sent + 1) - 1 if self.receipts else 0
-
-    def _tell_settled(self, effects: list[Effect]) -> None:
-        """Once this site has fallen silent and all it sent is safe, those who may still name it are told.
-
-        It is said at some ticks, because nobody acknowledges it; whoever misses all of them names more than needed.
-        """
-        sent = self.sent
-        if self.told_safe < sent == self._safe_upto:
-            self.times_told = 0
-            self.told_safe = sent
-        if self.told_safe == sent and self.times_told < TELL_SETTLED:
-            self.times_told += 1
-            others = sorted(self.groups.sites - {self.me})
-            effects += [Send(site, Settled(sent), self.id) for site in others]
+        self.pasts.forget(self.me, self.own.safe_upto if self.receipts else 0, own=True)
 
     # What passes here.
 
-    def _arrive(self, key: Key, message: Propagate, number: int, effects: list[Effect]) -> None:
+    def _arrive(self, key: Key, message: Propagate | Close, number: int, effects: list[Effect]) -> None:
         """Pass on now, or behind what its stream already holds back."""
         if not self.waiting and self._missing(message) is None:
             self._pass_on(key, message, number, effects)
@@ -221,17 +195,18 @@ class Propagation:
         moved = True
         while moved:
             moved = False
-            for key, queue in sorted(self.waiting.items()):
+            for key in sorted(self.waiting):
+                queue = self.waiting.get(key, deque())  # empty when its part was closed just now
                 while queue and self._missing(queue[0][0]) is None:
                     message, _, number = queue.popleft()
                     self._pass_on(key, message, number, effects)
                     moved = True
                 if not queue:
-                    del self.waiting[key]
+                    self.waiting.pop(key, None)
 
-    def _missing(self, message: Propagate) -> tuple[SiteId, Destination, int] | None:
+    def _missing(self, message: Propagate | Close) -> tuple[SiteId, Destination, int] | None:
         """Return an earlier message that passes here and was not seen yet."""
-        if not message.past:
+        if isinstance(message, Close) or not message.past:
             return None
         own = self.routes.part_of[message.envelope.groups[0]]
         for source, groups, number in message.past:
@@ -243,8 +218,13 @@ class Propagation:
                 return source, groups, number
         return None
 
-    def _pass_on(self, key: Key, message: Propagate, number: int, effects: list[Effect]) -> None:
+    def _pass_on(self, key: Key, message: Propagate | Close, number: int, effects: list[Effect]) -> None:
         """`send_message` and `queue_for_delivery`; messages are values, so no counter is confused (errata 4)."""
+        if isinstance(message, Close):
+            self._close(key[1] // 2, effects)
+            if self.receipts:
+                self._owe(key, number, self.routes.below(key[1] // 2, self.me))
+            return
         envelope = message.envelope
         part = key[1] // 2
         tree = self.trees.get(part)
@@ -266,17 +246,45 @@ class Propagation:
                 self.pasts.forget(envelope.source, message.safe, own=envelope.source == self.me)
                 self.pasts.remember(message)
         children = self.routes.children(self.me, envelope.groups)
-        down = 2 * part + 1
         for child in children:
-            effects.append(self.edges.send(child, down, message))
+            effects.append(self.edges.send(child, 2 * part + 1, message))
         if self.receipts:
-            self.edges.owe(key, number, [(child, down) for child in children])
+            self._owe(key, number, children)
+
+    def _owe(self, key: Key, number: int, children: Sequence[SiteId]) -> None:
+        """A message is acknowledged when the children have acknowledged what was just sent to them."""
+        down = key[1] - key[1] % 2 + 1
+        self.edges.owe(key, number, [(child, down) for child in children])
+
+    # Closing.
+
+    def _finish(self, event: Finish) -> list[Effect]:
+        """Begin to close the parts in whose tree this site is a root; elsewhere the end may have come already."""
+        effects: list[Effect] = [Append(event)]
+        if self._all_closed:
+            effects.append(Finished())
+        for part in self.routes.parts_at(self.me):
+            if part not in self.closed and self.routes.parent(part, self.me) is None:
+                self._close(part, effects)
+        return effects
+
+    def _close(self, part: int, effects: list[Effect]) -> None:
+        """Order nothing more in a part; what its sources have sent and is held back here stays theirs."""
+        self.closed.append(part)
+        self.waiting = {key: queue for key, queue in self.waiting.items() if key[1] != 2 * part}
+        for child in self.routes.below(part, self.me):
+            effects.append(self.edges.send(child, 2 * part + 1, Close()))
+        if self._all_closed:
+            effects.append(Finished())
+
+    @property
+    def _all_closed(self) -> bool:
+        return bool(self.closed) and all(part in self.closed for part in self.routes.parts_at(self.me))
 
     def _tell_place(self, envelope: Envelope, stamp: bytes, effects: list[Effect]) -> None:
-        if envelope.source == self.me:
-            effects.append(Placed(envelope.number, stamp))
-        else:
-            effects.append(Send(envelope.source, Place(envelope.number, stamp), self.id))
+        here = envelope.source == self.me
+        place = Place(envelope.number, stamp)
+        effects.append(Placed(envelope.number, stamp) if here else Send(envelope.source, place, self.id))
 
     # Looking.
 
@@ -288,19 +296,19 @@ class Propagation:
             source, groups, number = missing or ("?", (), 0)
             before = f"{source}:{number} to {'+'.join(groups)}"
             for message, since, _ in queue:
-                late.append(Held(str(message.envelope), f"{before} comes before it and was not seen", since))
+                what = str(message) if isinstance(message, Close) else str(message.envelope)
+                late.append(Held(what, f"{before} comes before it and was not seen", since))
         return self.edges.held() + late
 
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is unacknowledged."""
-        silent = not self.causal or (self.told_safe == self.sent and self.times_told == TELL_SETTLED)
-        return silent and not self.waiting and self.edges.idle
+        return (not self.causal or self.own.all_told) and not self.waiting and self.edges.idle
 
     @property
     def under_way(self) -> int:
         """What is not safe, or what the slowest peer has not acknowledged, or what is held here; the most of these."""
-        return max(self.edges.under_way, len(self.not_safe), sum(map(len, self.waiting.values())))
+        return max(self.edges.under_way, len(self.own.not_safe), sum(map(len, self.waiting.values())))
 
     def snapshot(self) -> PropagationState:
         """Return the whole state."""
@@ -310,17 +318,19 @@ class Propagation:
             dict(sorted(self.trees.items())),
             dict(sorted(self.seen.items())),
             [(key, list(queue)) for key, queue in sorted(self.waiting.items())],
-            sorted(self.not_safe),
-            dict(sorted(self.placing.items())),
-            self.told_safe,
-            self.times_told,
-            self.sent,
+            sorted(self.own.not_safe),
+            dict(sorted(self.own.placing.items())),
+            self.own.told_safe,
+            self.own.times_told,
+            self.own.sent,
+            sorted(self.closed),
         )
 
     def restore(self, state: PropagationState) -> None:
         """Take over a state."""
         self.edges.restore(state.edges)
-        self.pasts, self.trees, self.seen, self.placing = state.pasts, state.trees, state.seen, state.placing
+        self.pasts, self.trees, self.seen = state.pasts, state.trees, state.seen
         self.waiting = {key: deque(queue) for key, queue in state.waiting}
-        self.not_safe = OrderedDict.fromkeys(state.not_safe)
-        self.told_safe, self.times_told, self.sent = state.told_safe, state.times_told, state.sent
+        self.own.not_safe, self.own.placing = OrderedDict.fromkeys(state.not_safe), state.placing
+        self.own.told_safe, self.own.times_told, self.own.sent = state.told_safe, state.times_told, state.sent
+        self.closed = list(state.closed)

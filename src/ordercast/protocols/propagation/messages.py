@@ -23,6 +23,13 @@ class Propagate(Message, frozen=True, gc=False, tag=1):
         return f"Propagate {self.envelope}"
 
 
+class Close(Message, frozen=True, gc=False, tag=4):
+    """The class ends (GS88 §5.1): ordered like any message, and nothing comes after it on this edge."""
+
+    def __str__(self) -> str:
+        return "Close"
+
+
 class Settled(Control, frozen=True, gc=False, tag=3):
     """With `causal`: my messages up to this number are at all their destinations; name them no more."""
 

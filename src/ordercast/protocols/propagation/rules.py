@@ -10,7 +10,7 @@ from ordercast.core.streams import Carry
 from ordercast.errors import LocalError, PeerError
 from ordercast.names import SiteId
 from ordercast.planning.routes import Routes
-from ordercast.protocols.propagation.messages import Propagate
+from ordercast.protocols.propagation.messages import Close, Propagate
 
 
 class Rules:
@@ -31,6 +31,11 @@ class Rules:
     def check(self, sender: SiteId, carry: Carry[Message]) -> None:
         """Raise PeerError for what no honest peer sends."""
         message = carry.message
+        if type(message) is Close:
+            part, down = divmod(carry.stream, 2)
+            if not down or part >= len(self.groups.parts) or sender != self.routes.parent(part, self.me):
+                raise PeerError(f"{sender} sent Close, and is not above {self.me}")
+            return
         if type(message) is not Propagate:
             raise PeerError(f"{sender} sent what is not for propagation: {message}")
         envelope = message.envelope

@@ -22,7 +22,7 @@ from ordercast.core import stamps
 from ordercast.core.configuration import OrderClass
 from ordercast.core.contexts import Numbers
 from ordercast.core.effects import Append, Deliver, Effect, Held, Refuse, Send
-from ordercast.core.events import Event, LinkDown, LinkUp, Message, Multicast, PeerReset, Received, Tick
+from ordercast.core.events import Event, Forgot, LinkDown, LinkUp, Message, Multicast, PeerReset, Received, Tick
 from ordercast.core.resume import LOST, Counts, Resume, began_anew, who_lost
 from ordercast.core.source import Source
 from ordercast.names import GroupId, SiteId
@@ -55,14 +55,9 @@ class Sequencing:
     """One site's part: sequencer of some parts, member of some groups, sender to any."""
 
     def __init__(
-        self,
-        order_class: OrderClass,
-        source: Source,
-        sequencers: tuple[SiteId, ...],
-        *,
-        causal: bool = False,
-        patience: float = 0.0,
-    ) -> None:
+        self, order_class: OrderClass, source: Source, sequencers: tuple[SiteId, ...],
+        *, causal: bool = False, patience: float = 0.0,
+    ) -> None:  # fmt: skip
         self.me, self.groups, self.source, self.id, self.causal = source.me, order_class, source, order_class.id, causal
         self.rules = Rules(self.me, order_class, sequencers)
         self.epoch = stamps.first_of(order_class.id)
@@ -101,11 +96,15 @@ class Sequencing:
                 self._tick(now, effects)
             case LinkUp(peer):
                 self._link_up(peer, effects)
-            case LinkDown():
-                pass  # requests are repeated, and what is missing is fetched, at ticks
+            case LinkDown():  # requests are repeated, and what is missing is fetched, at ticks
+                pass
             case PeerReset(peer, incarnation):
                 if any(counts.sent or counts.received for counts in self._streams(peer).values()):
                     effects.append(Refuse(peer, began_anew(self.me, peer, incarnation), LOST))
+            case Forgot(peer):
+                effects.append(Append(event))
+                for sequencer in self.sequencing.values():
+                    sequencer.forget(peer)
             case _:
                 raise TypeError(f"no sequencing takes {event!r}")
 
@@ -254,15 +253,14 @@ class Sequencing:
 
     def _link_up(self, peer: SiteId, effects: list[Effect]) -> None:
         streams = self.linked[peer] = self._streams(peer)
-        for stream, (sent, acked, received, _) in streams.items():
+        for stream, (sent, acked, received, *_) in streams.items():
             effects.append(Send(peer, Resume(stream, sent, acked, received), self.id))
 
     def _resumed(self, sender: SiteId, told: Resume, effects: list[Effect]) -> None:
         before = self.linked.get(sender, {}).get(told.stream, Counts())
         counts = self._streams(sender).get(told.stream, Counts())
         counts = counts._replace(acked=before.acked, received_before=before.received)
-        reason = who_lost(self.me, sender, told, counts)
-        if reason is not None:
+        if (reason := who_lost(self.me, sender, told, counts)) is not None:
             effects.append(Refuse(sender, reason, LOST))
 
     def _streams(self, peer: SiteId) -> dict[int, Counts]:
@@ -278,9 +276,8 @@ class Sequencing:
     @property
     def idle(self) -> bool:
         """Whether nothing waits, nothing is unaccepted, all is reported and every history is empty."""
-        if self.member.waiting or self.sender.under_way or self.member.reports():
-            return False
-        return all(sequencer.idle for sequencer in self.sequencing.values())
+        waits = self.member.waiting or self.sender.under_way or self.member.reports()
+        return not waits and all(sequencer.idle for sequencer in self.sequencing.values())
 
     @property
     def under_way(self) -> int:
@@ -290,8 +287,8 @@ class Sequencing:
     def snapshot(self) -> SequencingState:
         """Return the whole state."""
         sequencing = {part: sequencer.snapshot() for part, sequencer in self.sequencing.items()}
-        linked = dict(sorted(self.linked.items()))
-        return SequencingState(self.now, sequencing, self.sender.snapshot(), self.member.snapshot(), linked)
+        states = (sequencing, self.sender.snapshot(), self.member.snapshot())
+        return SequencingState(self.now, *states, dict(sorted(self.linked.items())))
 
     def restore(self, state: SequencingState) -> None:
         """Take over a state."""

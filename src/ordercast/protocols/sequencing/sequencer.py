@@ -77,6 +77,10 @@ class Sequencer:
             del self.early[client]
         return accepted
 
+    def forget(self, source: SiteId) -> None:
+        """Throw away requests that wait for earlier ones of a source that has lost them."""
+        self.early = {client: early for client, early in self.early.items() if client[0] != source}
+
     def _accept(self, request: DoMulticast) -> Accept:
         """Give a request its place and its context."""
         envelope = request.envelope

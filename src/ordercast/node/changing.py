@@ -1,0 +1,293 @@
+"""A site of a cluster that changes: a node whose machines are a participant (`epochs.participant`).
+
+What is new beside a node: requests and suspicions come in, plans and states of applications are asked for, and the
+stream that applications read says more than messages. Whatever the site says itself takes a position (`client.values`,
+`Said`), and so does each delivery that comes again after a rollback: a position is one thing for ever. What no record
+of an event holds gets a record of its own (`records.Told`).
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+from ordercast.client.values import AckLevel, Lot, Restored, RolledBack, Said, ViewChanged, said_lot
+from ordercast.core.configuration import Configuration, Destination
+from ordercast.core.effects import Deliver, Effect
+from ordercast.core.events import Envelope, Event
+from ordercast.core.snapshots import encode_snapshot
+from ordercast.epochs import events as e
+from ordercast.epochs import messages as m
+from ordercast.epochs import snapshot
+from ordercast.epochs.participant import Participant
+from ordercast.epochs.setup import Setup
+from ordercast.errors import InputError, LocalError, LostError, OrdercastError
+from ordercast.history import records
+from ordercast.history.store import History, Position
+from ordercast.names import ClassId, GroupId, SiteId
+from ordercast.node import inputs as io
+from ordercast.node.deliveries import Deliveries
+from ordercast.node.intake import Checker
+from ordercast.node.node import ENDED, Node, Phase
+from ordercast.node.settings import Settings
+from ordercast.protocols.registry import Deployment
+from ordercast.wire import batch
+
+NOWHERE = ClassId(0, 0)
+"""The class of a destination that nobody is in now."""
+
+
+class Epochs:
+    """What the machines of a changing site are built from: it answers what a `Deployment` is asked by a node."""
+
+    receipts, plan, protocol = True, None, "as configured"
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup, self.causal = setup, setup.causal
+        self.groups = Configuration({}, {}, ())  # nothing is fixed
+
+    def machines(self, me: SiteId, incarnation: int) -> Participant:
+        """Build a participant; with configuration 0 it knows nothing, and learns everything from the others."""
+        return Participant(me, self.setup, incarnation)
+
+    @staticmethod
+    def encode(state: snapshot.ParticipantState) -> bytes:
+        """Return a snapshot as bytes."""
+        return encode_snapshot(state)
+
+    @staticmethod
+    def decode(data: bytes) -> snapshot.ParticipantState:
+        """Return a snapshot; raises HistoryError when the bytes are none."""
+        return snapshot.decode(data)
+
+    @staticmethod
+    def entry(groups: Destination) -> None:
+        """Where messages enter the plan is another question in every configuration."""
+
+
+class ChangingChecker(Checker):
+    """Checks what peers say; who may say what of which class, the participant knows."""
+
+    def knows(self, class_id: ClassId) -> bool:
+        """A class may be of a configuration that this site has not heard of, or has forgotten."""
+        return True
+
+    def cites(self, class_id: ClassId) -> bool:
+        """What is said about configurations brings messages of closed classes."""
+        return class_id == m.CONTROL
+
+
+class ChangingDeliveries(Deliveries):
+    """Counts deliveries. Classes come and go, so an order is not called after its first group."""
+
+    def order(self, envelope: Envelope) -> str:
+        """Return the name under which stamps must grow: the class of an envelope, and its first group."""
+        return f"{envelope.class_id} {envelope.groups[0]}"
+
+
+def neighbours(setup: Setup, me: SiteId) -> set[SiteId]:
+    """Return who is linked with a site: those it shares a class with, and the council with everybody."""
+    found = set(setup.sites) if me in setup.council else set(setup.council)
+    for of_class in setup.classes.values():
+        if me in of_class.nodes:
+            found |= of_class.nodes
+    return found - {me}
+
+
+class ChangingNode(Node):
+    """One site. It is always durable: a council whose members forget their promises decides twice."""
+
+    def __init__(
+        self, me: SiteId, settings: Settings, setup: Setup, history: History, clock: Callable[[], float]
+    ) -> None:
+        assert settings.changes, "peers would refuse who has lost its disk"
+        if not settings.durable:
+            raise InputError("groups that change take durable = true")
+        if settings.exporting:  # a run directory has no place for views and rollbacks, and an audit would not know them
+            raise InputError("groups that change are not exported")
+        super().__init__(me, settings, cast(Deployment, Epochs(setup)), history, clock)
+        self.participant = cast(Participant, self.machines)
+        self.deliveries = ChangingDeliveries(frozenset(), self.configuration)
+        self.intake.checker = ChangingChecker(me, self.configuration, self.peers.doubts)
+        self._number = -1  # of the configuration that the parts of the node know
+        self._marks = (0, 0)  # the records that came before this configuration, and before the one before it
+        self._tokens: dict[int, Any] = {}  # who waits for the answer to which request
+        self._untold: list[tuple[Lot, int, int | None]] | None = []  # while the history is stepped through
+        self._doors |= {
+            io.Ask: self._ask,
+            io.Suspect: lambda given: self._hear(e.Suspected(given.site)),
+            io.Trust: lambda given: self._hear(e.Trusted(given.site)),
+            io.Planned: lambda given: self._hear(e.Made(given.planned)),
+            io.Snapshotted: lambda given: self._hear(e.Snapshotted(given.number, given.states)),
+        }
+        self._doing |= {
+            e.Plan: lambda effect: self.tell(io.Plan(effect.setup, effect.wanted)),
+            e.TakeSnapshot: lambda effect: self.tell(
+                io.TakeSnapshot(effect.number, effect.groups, self.deliveries.count)
+            ),
+            e.ViewChanged: self._view_changed,
+            e.RolledBack: self._rolled_back,
+            e.Restored: lambda effect: self._say(
+                (effect.group,), Restored(effect.group, effect.count, effect.snapshot, effect.gap)
+            ),
+            e.Answered: self._answered,
+            e.Dropped: self._dropped,
+        }
+        self._look()
+
+    # Starting.
+
+    def start(self) -> Iterator[list[io.Output]]:
+        """Come back from the history; then go on, and ask the application again for what it was asked for."""
+        yield from super().start()
+        for peer in sorted(self.peers.needed if not self._number else ()):  # nobody waits for a call of ours
+            self.tell(io.Dial(peer))
+        untold, self._untold = self._untold or [], None
+        for lot, many, record in untold:
+            self._index(lot, many, record)
+        self.pipeline.put(self.participant.again())
+        yield self.turn()
+
+    def step_again(self, event: Event) -> list[Effect]:
+        """Let the participant take an event of the history."""
+        effects = self.participant.replay(event)
+        self._look()
+        return effects
+
+    def do_again(self, effect: Effect) -> None:
+        """Do what an earlier life has done, or would have."""
+        if isinstance(effect, e.ViewChanged | e.RolledBack | e.Restored | e.Dropped):
+            self._doing[type(effect)](effect)
+        else:
+            super().do_again(effect)
+
+    # What a configuration changes for the parts of the node.
+
+    def step(self, event: Event) -> None:
+        """Let the participant take an event."""
+        super().step(event)
+        if self.participant.setup.number != self._number:
+            self._look()
+
+    def _look(self) -> None:
+        """Another configuration may be in force: which groups are ours, and who is to be linked with."""
+        setup = self.participant.setup
+        if setup.number == self._number:
+            return
+        self._number = setup.number
+        self.groups = frozenset(group for group in setup.groups if self.me in setup.members(group))
+        self.deliveries.groups = self.intake.checker.groups = self.readers.own = self.groups
+        self.deliveries.stamps = {
+            order: stamp for order, stamp in self.deliveries.stamps.items() if not self._forgotten(order)
+        }
+        # What was not delivered within a whole configuration may never be; if it is, it gets a record of its own.
+        self._marks = (self.pipeline.next_record, self._marks[0])
+        self.deliveries.bodies = {i: r for i, r in self.deliveries.bodies.items() if r >= self._marks[1]}
+        linked = neighbours(setup, self.me) if setup.number else self.settings.sites - {self.me}
+        news = linked - self.peers.needed
+        self.peers.needed |= news
+        for peer in sorted(news):
+            if peer > self.me and self.phase is Phase.RUNNING:
+                self.tell(io.Dial(peer))
+
+    def _forgotten(self, order: str) -> bool:
+        known = {str(class_id) for class_id in (*self.participant.setup.classes, *self.participant.earlier)}
+        return order.partition(" ")[0] not in known
+
+    def _wake(self, given: io.Wake) -> None:
+        super()._wake(given)
+        if not self.pipeline.open:  # nothing is still to be done, so what may be undone is all known
+            keep = len(self.participant.handed)
+            self.undoable = self.undoable[len(self.undoable) - keep :] if keep else []
+
+    # Asking.
+
+    def _hear(self, event: Event) -> None:
+        self.step(event)
+        self.pace.rest(self.clock())
+
+    def _ask(self, given: io.Ask) -> None:
+        self._hear(e.Requested(given.change))
+        if given.token is not None:
+            self._tokens[self.participant.requests] = given.token
+
+    def _answered(self, effect: e.Answered) -> None:
+        token = self._tokens.pop(effect.request, None)
+        if token is not None:
+            self.tell(io.Resolve(token, error=LocalError(effect.reason) if effect.reason else None))
+
+    def _enter(self, phase: Phase) -> None:
+        super()._enter(phase)
+        if phase in ENDED:
+            lost = LostError(f"{self.me} has stopped: what was asked for may be done, or not")
+            for token in self._tokens.values():
+                self.tell(io.Resolve(token, error=lost))
+            self._tokens.clear()
+
+    def _dropped(self, effect: e.Dropped) -> None:
+        self.tell(io.Dropped(effect.groups, batch.unpack(effect.body), effect.reason))
+        self.outbox.dropped(effect.number, LostError(effect.reason))
+
+    def refuse_post(self, groups: tuple[GroupId, ...], ack: AckLevel) -> None:
+        """Raise what forbids a message of this site to these groups now."""
+        self.refuse_now(ack)
+        self.participant.setup.destination(self.me, groups)
+
+    def forbids(self, groups: tuple[GroupId, ...]) -> OrdercastError | None:
+        """Return why a batch that was begun cannot be sent any more: its group was deleted meanwhile."""
+        try:
+            self.participant.setup.destination(self.me, groups)
+        except LocalError as error:
+            return LostError(str(error))
+        return None
+
+    def class_of(self, groups: tuple[GroupId, ...]) -> ClassId:
+        """Return the class of a destination; NOWHERE while nobody is there."""
+        found = {self.participant.setup.class_of.get(group) for group in groups}
+        return next(iter(found)) or NOWHERE
+
+    # The stream.
+
+    def deliver(self, effect: Deliver, *, again: bool = False) -> None:
+        """Give a delivery its position, and to readers."""
+        envelope = effect.envelope
+        done = self.deliveries.add(effect)
+        self.undoable.append((done.lot.position, done.many, done.order, envelope.groups))
+        identity = (envelope.source, envelope.incarnation, envelope.number)
+        self.deliveries.numbers[envelope.source, envelope.incarnation, envelope.groups] = envelope.number
+        self._put(done.lot, done.many, self.deliveries.bodies.pop(identity, None))
+
+    def _say(self, groups: tuple[GroupId, ...], said: Said) -> None:
+        """Say something in the stream, beside messages."""
+        lot = said_lot(self.deliveries.count, groups, said)
+        self.deliveries.count += 1
+        self._put(lot, 1, None)
+
+    def _put(self, lot: Lot, many: int, record: int | None) -> None:
+        """Index what has a position now, unless an earlier life has, and give it to readers."""
+        if self._untold is None:
+            self._index(lot, many, record)
+        elif lot.position >= self.history.next_position:
+            self._untold.append((lot, many, record))
+        self.readers.put(lot, many)
+
+    def _index(self, lot: Lot, many: int, record: int | None) -> None:
+        if record is None:
+            record = self.pipeline.next_record
+            self.pipeline.log(records.encode(records.Told(lot.groups, lot.source, lot.body)))
+        self.pipeline.positions.append(Position(lot.position, many, record, lot.stamp))
+        self.readers.recent.append(lot)
+
+    def _view_changed(self, effect: e.ViewChanged) -> None:
+        view = ViewChanged(effect.group, effect.members, effect.joined, effect.left, effect.epoch, effect.away)
+        self._say((effect.group,), view)
+        self.note("view.changed", group=effect.group, members=list(effect.members), epoch=effect.epoch)
+
+    def _rolled_back(self, effect: e.RolledBack) -> None:
+        undone = self.undoable[len(self.undoable) - effect.many :]
+        assert len(undone) == effect.many, "more is rolled back than was delivered"
+        del self.undoable[len(self.undoable) - effect.many :]
+        for _, _, order, _ in undone:
+            self.deliveries.stamps.pop(order, None)
+        positions = tuple(position for first, many, _, _ in undone for position in range(first, first + many))
+        groups = {group for *_, concerned in undone for group in concerned}
+        self._say(tuple(sorted(groups)), RolledBack(positions))
+        self.note("history.rolled_back", messages=len(positions))

@@ -1,0 +1,46 @@
+"""Readers of a node come, read, are fed from the history, and go."""
+
+from typing import TYPE_CHECKING
+
+from ordercast.client.values import Policy
+from ordercast.errors import LocalError
+from ordercast.names import GroupId
+from ordercast.node import inputs as io
+from ordercast.node import recovery
+from ordercast.node.readers import Reader
+
+if TYPE_CHECKING:
+    from ordercast.node.node import Node
+
+
+class Reading:
+    """One per node; what waits for whom, `Readers` knows."""
+
+    def __init__(self, node: "Node") -> None:
+        self.node = node
+
+    def open(self, name: str, groups: list[GroupId] | None, after: int | None, policy: Policy) -> Reader:
+        """Open a reader; raises LocalError when it cannot read what it asks for."""
+        node = self.node
+        if groups == [] or not node.groups.issuperset(groups or ()):
+            unknown = next((group for group in groups or () if group not in node.groups), "")
+            raise LocalError(f"{node.me} is not in group {unknown!r}; it is in {', '.join(sorted(node.groups))}")
+        wanted = frozenset(groups) if groups is not None else None
+        first = node.history.first_position if node.settings.durable else node.deliveries.count
+        return node.readers.open(name, wanted, policy, after, first, node.deliveries.count)
+
+    def took(self, given: io.Took) -> None:
+        """A reader has taken something: let in what waited for it."""
+        self.node.readers.took(given.reader)
+        if self.node.intake.parked:
+            self.node.intake.let_in()
+
+    def past(self, given: io.Past) -> None:
+        """A slice of the history is there."""
+        lots = [recovery.lot_of(position, record, self.node.me) for position, record in given.entries]
+        self.node.readers.catch_up(given.reader, lots, self.node.deliveries.count)
+
+    def leave(self, given: io.Leave) -> None:
+        """A reader is gone."""
+        self.node.readers.leave(given.reader)
+        self.node.intake.let_in()

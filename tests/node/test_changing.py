@@ -1,0 +1,106 @@
+"""Nodes whose groups change: 60 seeds here, 2,000 in `make sim`; and what the campaign must see."""
+
+import importlib
+import os
+
+import pytest
+
+from ordercast.errors import InputError
+from ordercast.history.memory import NoHistory
+from ordercast.history.store import Identity
+from ordercast.node.changing import ChangingNode
+from ordercast.node.settings import Settings
+from ordercast.sim.changing_nodes import run
+from tests.support.changing_campaign import FAULTS, case
+from tests.support.epoch_campaign import SITES
+from tests.support.planted import planted
+
+FOUND = (41, 43, 258, 763, 1034, 1317)
+"""Seeds that have shown a bug."""
+ROLLED_BACK = (296, 1800)
+"""Seeds in which a site is started again between a delivery and its end."""
+C, R = "node.changing", "node"
+MUTANTS: list[tuple[str, str, list[tuple[str, str]]]] = [
+    ("what was asked for before a restart is not asked again", C, [("        self.pipeline.put(self.participant.again())\n", "        self.participant.again()\n")]),
+    ("what was not told before a restart is not told", C, [("        for lot, many, record in untold:\n            self._index(lot, many, record)\n", "")]),
+    ("what the site says itself has no record", C, [("            self.pipeline.log(records.encode(records.Told(lot.groups, lot.source, lot.body)))\n", "")]),
+    ("what the site says itself has no position", C, [("        self.deliveries.count += 1\n        self._put(lot, 1, None)", "        self._put(lot, 1, None)")]),
+    ("one too few is rolled back", C, [("positions = tuple(position for first, many, _, _ in undone for", "positions = tuple(position for first, many, _, _ in undone[1:] for")]),
+    ("what may be undone is forgotten in a checkpoint", R, [("undoable=list(node.undoable)", "undoable=[]")]),
+    ("what is delivered cannot be undone", C, [("        self.undoable.append((done.lot.position, done.many, done.order, envelope.groups))\n", "")]),
+    ("who is away is said to have left", C, [("effect.epoch, effect.away)", "effect.epoch, ())")]),
+    ("a batch to a group that is gone stops the site", C, [("            return LostError(str(error))\n        return None", "            pass\n        return None")]),
+    ("who waits for what is dropped is not told", R, [("            self.safe(number)\n            self._fail(waiting, error)", "            self.safe(number)")]),
+    ("what is dropped is not said", C, [("        self.tell(io.Dropped(effect.groups, batch.unpack(effect.body), effect.reason))\n", "")]),
+    ("an empty site waits for calls", C, [("            self.tell(io.Dial(peer))\n        untold", "            pass\n        untold")]),
+    ("a lost disk is refused", R, [("        if self.settings.changes and hello.incarnation > known.incarnation:", "        if False:")]),
+    ("a site does not know its new groups", C, [("        self._number = setup.number\n", "        self._number = setup.number\n        if setup.number > 1:\n            return\n")]),
+    ("a request does not wake the site", C, [("        self.step(event)\n        self.pace.rest(self.clock())", "        self.step(event)")]),
+    ("index entries are written before what they speak of", R, [("        records, self._records = self._records, []\n        behind, self._behind = self._behind, []\n        self._writing = (len(records), behind, positions, None)\n        self._tell(Write(records, positions))\n        return True", "        self._writing = (0, [], positions, None)\n        self._tell(Write([], positions))\n        return True")]),
+]  # fmt: skip
+CHOSEN = MUTANTS if "ORDERCAST_CAMPAIGN" in os.environ else MUTANTS[::5]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 60, 10))
+def test_changes_failures_and_disks(first: int) -> None:
+    """Issue 13: in worlds of nodes, for all protocols; everything is done within 30 s after the last fault."""
+    for seed in range(first, first + 10):
+        found, _ = run(case(seed))
+
+        assert found == [], (seed, found[:3])
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_was_broken_once(seed: int) -> None:
+    assert run(case(seed))[0] == []
+
+
+def test_every_kind_of_fault_is_in_many_seeds() -> None:
+    cases = [case(seed) for seed in range(300)]
+
+    assert [kind for kind in FAULTS if sum(any(f.kind == kind for f in c.faults) for c in cases) < 60] == []
+
+
+def caught(mutant: tuple[str, str, list[tuple[str, str]]], seeds: int = 200) -> int | None:
+    """Return the first seed that shows a planted bug; None when none does."""
+    _, module, replacements = mutant
+    with planted(module, *replacements):
+        world = importlib.import_module("ordercast.sim.changing_nodes")
+        campaign = importlib.import_module("tests.support.changing_campaign")
+        seed: int
+        for seed in [*range(seeds), *ROLLED_BACK]:
+            if world.run(campaign.case(seed))[0]:
+                return seed
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", CHOSEN, ids=lambda mutant: mutant[0])
+def test_planted_bugs_are_caught(mutant: tuple[str, str, list[tuple[str, str]]]) -> None:
+    """A sample; all of them in `make sim`."""
+    assert caught(mutant) is not None, "survived 200 seeds"
+
+
+def test_every_planted_bug_is_one() -> None:
+    """Each replaces a text that occurs once in the code of today."""
+    for _, module, replacements in MUTANTS:
+        with planted(module, *replacements):
+            pass
+
+    assert len(MUTANTS) >= 15
+
+
+def test_groups_that_change_are_durable() -> None:
+    """A council whose members forget their promises decides twice: it is refused by name."""
+    settings = Settings("test", frozenset(SITES), False, "changes", b"{}", changes=True)
+    setup = case(0).setup
+    with pytest.raises(InputError, match="groups that change take durable = true"):
+        ChangingNode("a", settings, setup, NoHistory(Identity("test", "a", 1)), lambda: 0.0)
+
+
+def test_groups_that_change_are_not_exported() -> None:
+    """A run directory has no place for views and rollbacks: it is refused by name."""
+    settings = Settings("test", frozenset(SITES), True, "changes", b"{}", exporting=True, changes=True)
+    with pytest.raises(InputError, match="groups that change are not exported"):
+        ChangingNode("a", settings, case(0).setup, NoHistory(Identity("test", "a", 1)), lambda: 0.0)
