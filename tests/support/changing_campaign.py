@@ -63,7 +63,7 @@ def case(seed: int, kind: Kind | None = None) -> ChangingCase:
     promises = {"fifo", "total", *(["acyclic"] if setup.level is Level.ACYCLIC else []), *(["causal"] * kind.causal)}
     where = sorted({groups for site in sites for groups in destinations(setup, site)} | {("h0",)})
     limits = tight(chance) if chance.random() < 0.5 else Limits(checkpoint_bytes=4000)
-    settings = Settings("test", frozenset(SITES) | {NEW}, True, "changes", b"{}", limits, changes=True)
+    settings = Settings("test", frozenset(SITES) | {NEW}, True, "changes", b"{}", limits, changes=True, suspect_beats=5)
     return ChangingCase(
         setup,
         frozenset(promises),

@@ -48,6 +48,7 @@ EPOCHS = [
         "messages",
         "events",
         "council",
+        "founding",
         "sending",
         "track",
         "recovery",

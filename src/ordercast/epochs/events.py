@@ -10,6 +10,15 @@ from ordercast.names import GroupId, SiteId
 # Events.
 
 
+class Begin(HostEvent, frozen=True, gc=False):
+    """This site was started as one of a cluster whose first configuration is this; said again at every start."""
+
+    first: Setup
+
+    def __str__(self) -> str:
+        return f"begins with {' '.join(self.first.sites)}"
+
+
 class Suspected(HostEvent, frozen=True, gc=False):
     """The failure detector suspects a site; it may be wrong."""
 

@@ -11,6 +11,7 @@ from ordercast.core.machine import Machine
 from ordercast.core.source import Source
 from ordercast.epochs import messages as m
 from ordercast.epochs.council import Council
+from ordercast.epochs.founding import Founding
 from ordercast.epochs.manager import Manager
 from ordercast.epochs.opening import Opening
 from ordercast.epochs.recovery import Installing
@@ -62,6 +63,7 @@ class Handing:
         self.early: deque[tuple[SiteId, Any, ClassId]] = deque()
         site = cast("Participant", self)
         self.manager, self.stability, self.opening = Manager(site), Stability(site), Opening(site)
+        self.founding = Founding(site)
         self._durable, self._feeding, self._send_later = False, 0, False
         self._here: deque[Received] = deque()  # messages to oneself
         self._asked_ahead = False  # since the last tick

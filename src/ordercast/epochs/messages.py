@@ -197,6 +197,26 @@ class At(Control, frozen=True, gc=False, tag=76):
 # Requests, suspicions, and what stands still.
 
 
+class Ready(Control, frozen=True, gc=False, tag=97):
+    """My disk is empty, and I was started with a first configuration of this hash (`epochs.founding`)."""
+
+    first: str
+    life: int
+    """My incarnation."""
+
+    def __str__(self) -> str:
+        return "Ready"
+
+
+class Began(Control, frozen=True, gc=False, tag=98):
+    """The cluster has begun with this configuration; None when that is too long ago to be told."""
+
+    setup: Setup | None
+
+    def __str__(self) -> str:
+        return f"Began {'long ago' if self.setup is None else ' '.join(self.setup.founders)}"
+
+
 class Wish(Control, frozen=True, gc=False, tag=77):
     """To the manager: requests that are not answered, classes that stand still, sites that I suspect."""
 

@@ -26,6 +26,8 @@ class Opening(Closed):
     def decided(self, sender: SiteId, decision: m.Decision) -> None:
         """Take a decision when it is the next one; else ask for those between."""
         site = self.site
+        if site.founding.waits:
+            return  # it may have begun with this site, which then has everything from the first configuration on
         if decision.number == site.setup.number + 1 or (not site.admitted and decision.number > site.setup.number):
             self._adopt(decision)
         elif decision.number > site.setup.number:

@@ -62,11 +62,14 @@ class Participant(Classes):
             case Tick(now):
                 self._tick(now)
             case LinkUp(peer):
+                self.founding.greet(peer)
                 self.say(peer, m.At(self.setup.number))
                 self._all(event)
                 self.manager.look()  # after a restart it knows of nobody who was away that he is back
             case LinkDown() | PeerReset():
                 self._all(event)
+            case e.Begin(first):
+                self.founding.begin(first)
             case e.Suspected(site):
                 self.suspected.add(site)
                 self.manager.look()
@@ -103,6 +106,8 @@ class Participant(Classes):
                 self.manager.outvoted(message)
             case m.Decided(decision):
                 self.opening.decided(sender, decision)
+            case m.Ready() | m.Began():
+                self.founding.take(sender, message)
             case m.At(theirs):
                 self._at(sender, theirs)
             case m.Wish():
@@ -195,6 +200,7 @@ class Participant(Classes):
         }
         self.stability.tick()
         self.opening.tick()
+        self.founding.tick()
         self._wish()
         self.manager.tick()
 
@@ -247,12 +253,12 @@ class Participant(Classes):
                 says = f"class {own.class_id} needs {', '.join(missing)}, suspected to have failed"
                 found.append(Held(f"{self.me}:{number}", says, self.now))
         found += [Held(f"class {c}", "it was closed, and nothing was opened for it", self.now) for c in self.closed]
-        return found + self.opening.held() + self.stability.held() + self.manager.held()
+        return found + self.founding.held() + self.opening.held() + self.stability.held() + self.manager.held()
 
     @property
     def idle(self) -> bool:
         """Whether no tick would change anything."""
-        if self.awake or not self.manager.idle:
+        if self.awake or not self.manager.idle or self.founding.waits:
             return False
         waits = self.sending.own or self.closed or self.asked_for or self.undone or self._wishes or self.opening.asked
         return not waits and self.installing.done and self.stability.idle

@@ -97,6 +97,31 @@ Asked = tuple[SiteId, int, Change]
 Refusals = tuple[tuple[SiteId, int, str], ...]
 
 
+KINDS: dict[str, type[Change]] = {
+    "create": Create, "delete": Delete, "join": Join, "leave": Leave, "add": AddSite, "remove": RemoveSite, "set": Set,
+    "level": SetLevel,
+}  # fmt: skip
+
+
+def read_change(what: str, group: GroupId, sites: tuple[SiteId, ...], options: dict[str, str]) -> Change:
+    """Return a request that was made in words; raises LocalError for what is none."""
+    kind, given = KINDS[what], dict[str, object](options)
+    fields = {field.name: field.default for field in msgspec.structs.fields(kind)}
+    if "group" in fields:
+        given["group"] = group
+    if "members" in fields:
+        given["members"] = sites
+    if "site" in fields:
+        _check(len(sites) == 1, f"{what} takes one site")
+        given["site"] = sites[0]
+    unknown = sorted(given.keys() - fields.keys())
+    _check(not unknown, f"{what} takes no {', '.join(unknown)}")
+    try:
+        return msgspec.convert([what, *(given.get(name, default) for name, default in fields.items())], kind)
+    except msgspec.ValidationError as error:
+        raise LocalError(f"{what}: {error}") from None
+
+
 class Wanted(msgspec.Struct, frozen=True, array_like=True):
     """What the next configuration is to be, before its classes are made; a manager asks its host to plan it."""
 

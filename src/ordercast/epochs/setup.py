@@ -4,6 +4,7 @@ A class never changes: it is closed, and others are opened. So a class carries e
 with, and a configuration carries its classes. `epochs.change` makes the next configuration of one.
 """
 
+import hashlib
 from functools import cached_property
 
 import msgspec
@@ -147,6 +148,8 @@ class Setup(msgspec.Struct, frozen=True, array_like=True, dict=True):
     """Sites that came with an empty disk: their incarnation, and the number of the configuration that took them in."""
     answered: dict[SiteId, int] = {}
     """For each site the last of its requests that was answered."""
+    founders: dict[SiteId, int] = {}
+    """The sites of the first configuration, and the incarnation in which each of them began."""
 
     def members(self, group: GroupId) -> tuple[SiteId, ...]:
         """Return who is in a group now."""
@@ -184,10 +187,20 @@ class Setup(msgspec.Struct, frozen=True, array_like=True, dict=True):
         """Whether a site is in any group now."""
         return any(site in of_class.sites for of_class in self.classes.values())
 
+    @cached_property
+    def digest(self) -> str:
+        """A hash of everything: sites that begin a cluster together must have been told the same."""
+        return hashlib.sha256(msgspec.msgpack.encode(self)).hexdigest()[:16]
+
     @property
     def majority(self) -> int:
         """How many of the council must agree."""
         return len(self.council) // 2 + 1
+
+
+def nothing(causal: bool = False) -> Setup:
+    """Return what a site without a history knows: no configuration at all."""
+    return Setup(0, {}, {}, Level.ACYCLIC, causal, (), (), {})
 
 
 def council_of(sites: dict[SiteId, str], away: dict[SiteId, tuple[GroupId, ...]]) -> tuple[SiteId, ...]:

@@ -9,6 +9,7 @@ from ordercast.core.snapshots import decode_snapshot, encode_snapshot
 from ordercast.epochs import events as e
 from ordercast.epochs import messages as m
 from ordercast.epochs.council import Council
+from ordercast.epochs.founding import FoundingState
 from ordercast.epochs.obstacles import ManagerState
 from ordercast.epochs.recovery import Installing
 from ordercast.epochs.requests import Change
@@ -66,6 +67,7 @@ class ParticipantState(msgspec.Struct, array_like=True):
     since: int
     fresh: dict[SiteId, int]
     wants: dict[SiteId, dict[GroupId, tuple[int, int]]]
+    founding: FoundingState
 
 
 def take_snapshot(site: "Participant") -> ParticipantState:
@@ -112,6 +114,7 @@ def take_snapshot(site: "Participant") -> ParticipantState:
         since=site.since,
         fresh=site.fresh,
         wants=opening.wants,
+        founding=site.founding.state,
     )
 
 
@@ -138,6 +141,7 @@ def restore_snapshot(site: "Participant", state: ParticipantState) -> None:
     site.undone, site.asked_for, site.requests = set(state.undone), state.asked_for, state.requests
     site.manager.state, site.suspected = state.manager, set(state.suspected)
     site.admitted, site.since, site.fresh = state.admitted, state.since, state.fresh
+    site.founding.state = state.founding
     site.machines = {}
     for class_id, data in state.machines:
         of_class = site.class_setup(class_id)

@@ -7,8 +7,9 @@ import msgspec
 
 from ordercast.core.events import Envelope, Event, LinkDown, LinkUp, Multicast, PeerReset, Received, Tick
 from ordercast.core.streams import Carry
-from ordercast.epochs.events import Requested, Snapshotted
+from ordercast.epochs.events import Begin, Requested, Snapshotted
 from ordercast.epochs.requests import Change
+from ordercast.epochs.setup import Setup
 from ordercast.errors import HistoryError, PeerError
 from ordercast.names import ClassId, GroupId, SiteId
 from ordercast.wire.codec import Encoder
@@ -78,7 +79,11 @@ class _Snapshotted(msgspec.Struct, frozen=True, array_like=True, tag=10):
     states: tuple[tuple[GroupId, bytes], ...]
 
 
-_Event = _Multicast | _Received | _Tick | _LinkUp | _LinkDown | _PeerReset | _Requested | _Snapshotted
+class _Begin(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    first: Setup
+
+
+_Event = _Multicast | _Received | _Tick | _LinkUp | _LinkDown | _PeerReset | _Requested | _Snapshotted | _Begin
 Stored = Event | Met | Told
 """What a record says."""
 
@@ -110,6 +115,8 @@ def encode_event(event: Event, encoder: Encoder) -> bytes:
             return _encode(_Requested(change))
         case Snapshotted(asked, states):
             return _encode(_Snapshotted(asked, states))
+        case Begin(first):
+            return _encode(_Begin(first))
         case _:
             raise TypeError(f"no record for {event!r}")
 
@@ -135,6 +142,8 @@ def decode(record: bytes) -> Stored:
                 return Requested(change)
             case _Snapshotted(asked, states):
                 return Snapshotted(asked, states)
+            case _Begin(first):
+                return Begin(first)
             case _:
                 return stored
     except (msgspec.MsgspecError, UnicodeDecodeError, PeerError, RecursionError) as error:

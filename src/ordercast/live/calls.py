@@ -1,13 +1,18 @@
 """What applications call on a site: send, read, wait."""
 
 import asyncio
+from typing import TYPE_CHECKING, Any
 
 from ordercast.client.values import AckLevel, Destination, Policy, Receipt, tidy
+from ordercast.errors import LocalError
 from ordercast.live.inbox import Inbox
-from ordercast.names import GroupId
+from ordercast.names import GroupId, SiteId
 from ordercast.node import inputs as io
 from ordercast.node.node import Node
 from ordercast.node.readers import Reader
+
+if TYPE_CHECKING:
+    from ordercast.live.changing import Changes, Snapshot
 
 
 class Calls:
@@ -16,6 +21,7 @@ class Calls:
     node: Node
     loop: asyncio.AbstractEventLoop
     inboxes: dict[Reader, Inbox]
+    changes: "Changes | None"
 
     def feed(self, given: io.Input) -> None:
         """Feed the node."""
@@ -72,12 +78,63 @@ class Calls:
         after: int | None = None,
         name: str = "here",
         policy: Policy = "block",
+        snapshot: "Snapshot | None" = None,
     ) -> Inbox:
-        """Open a reader of all groups this site is in, or of some; `after` a position, or from now on."""
+        """Open a reader of all groups this site is in, or of some; `after` a position, or from now on.
+
+        Where groups change, `snapshot(group)` is called between two messages when the state of a group is needed.
+        """
         reader = self.node.reader(name, groups, after, policy)
         inbox = self.inboxes[reader] = Inbox(reader, lambda: self._took(reader))
+        snapshot = snapshot or (self.changes.snapshot if self.changes is not None else None)
+        if self.changes is not None and snapshot is not None:
+            self.changes.giver(inbox, snapshot)
         self.turn()
         return inbox
+
+    # Changes.
+
+    async def create_group(self, group: GroupId, members: list[SiteId], **options: str) -> None:
+        """Create a group and wait until it is there; options: `policy` and `delivery`."""
+        await self.change("create", group, tuple(members), options)
+
+    async def delete_group(self, group: GroupId) -> None:
+        """Delete a group; what was sent to it and is not delivered is dropped."""
+        await self.change("delete", group)
+
+    async def join_group(self, group: GroupId, site: SiteId) -> None:
+        """Make a site a member of a group."""
+        await self.change("join", group, (site,))
+
+    async def leave_group(self, group: GroupId, site: SiteId) -> None:
+        """Let a site be a member of a group no more."""
+        await self.change("leave", group, (site,))
+
+    async def change(
+        self, what: str, group: GroupId = "", sites: tuple[SiteId, ...] = (), options: dict[str, str] | None = None
+    ) -> None:
+        """Ask for any change and wait until it is in force; raises LocalError when it is refused."""
+        if self.changes is None:
+            raise LocalError("groups are fixed here: a cluster with policy = atomic or available changes")
+        from ordercast.epochs.requests import read_change
+
+        await self.changes.request(read_change(what, group, sites, options or {}))
+
+    def asked(self, what: str, about: str = "") -> dict[str, Any]:
+        """Answer a question: status, explain, configuration."""
+        if what == "configuration":
+            if self.changes is None:
+                raise LocalError("groups are fixed here: the configuration is the cluster's file")
+            return self.changes.described()
+        return self.explain(about) if what == "explain" else self.status()
+
+    def explain(self, message: str) -> dict[str, Any]:
+        """Return where a message is."""
+        raise NotImplementedError
+
+    def status(self) -> dict[str, Any]:
+        """Return what there is to know."""
+        raise NotImplementedError
 
     def _took(self, reader: Reader) -> None:
         if reader.past or self.node.intake.parked:
@@ -86,5 +143,7 @@ class Calls:
     def leave(self, inbox: Inbox) -> None:
         """Close a reader."""
         self.inboxes.pop(inbox.reader, None)
+        if self.changes is not None and inbox in self.changes.givers:
+            self.changes.givers.remove(inbox)
         self.feed(io.Leave(inbox.reader))
         inbox.close()

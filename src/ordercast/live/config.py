@@ -11,7 +11,7 @@ from ordercast.core.configuration import Configuration
 from ordercast.errors import InputError
 from ordercast.live import rules
 from ordercast.membership.toml import read_toml
-from ordercast.names import ClassRule, GroupId, Level, Planner, SiteId
+from ordercast.names import ClassRule, Delivery, GroupId, Level, Planner, Policy, SiteId
 from ordercast.node.settings import Limits, Positive, Settings
 from ordercast.protocols.registry import MACHINES, Deployment, class_rule
 
@@ -35,6 +35,15 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Client name to the groups it may send to. Without any rule all may; with one, here or below, the rest may not."""
     receive: dict[str, list[GroupId]] = {}
     """The same for what it may read."""
+    admin: list[str] = []
+    """Clients that may change groups and sites. Who has any right, of these three, may ask for the status."""
+
+
+class GroupOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is different for one group."""
+
+    policy: Policy | None = None
+    delivery: Delivery | None = None
 
 
 class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -62,6 +71,18 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Folder for histories and the plan, from where the file is."""
     export: str | None = None
     """Folder for run directories (Parquet), written while the sites run."""
+    policy: Literal["fixed", "atomic", "available"] = "fixed"
+    """`fixed`: groups never change. Otherwise they do, and this is what happens to the groups of a site that fails:
+    with `atomic` they wait for it, with `available` the others go on without it (docs/protocols/epochs.md)."""
+    delivery: Delivery | None = None
+    """Where groups change, when a message is handed to the application: `agreed` or `safe`. By default `safe` with
+    `available`, because `agreed` may have to be rolled back there; `agreed` with `atomic`, which never rolls back."""
+    options: dict[GroupId, GroupOptions] = {}
+    """Policy and delivery of single groups."""
+    suspect_after: float = 3.0
+    """Where groups change: seconds without a word after which a site is suspected to have failed."""
+    states: bool = False
+    """Where groups change: whether applications give the state of a group to those who join it (`snapshot=`)."""
     limits: Limits = Limits()
     security: Security = Security()
     folder: str = "."
@@ -76,6 +97,11 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             msgspec.structs.force_setattr(self, field.name, value)
         for problem in rules.problems(self):
             raise InputError(problem)
+
+    @property
+    def changes(self) -> bool:
+        """Whether groups change and sites may fail for good."""
+        return self.policy != "fixed"
 
     @property
     def data_folder(self) -> Path:
@@ -131,7 +157,22 @@ def settings_of(cluster: Cluster, deployment: Deployment) -> Settings:
     groups = deployment.groups
     agreed = [cluster.protocol, cluster.level, cluster.causal, cluster.durable, groups.orders]
     agreed += [groups.members, groups.sources, groups.unions, deployment.plan]
-    described = {
+    return Settings(
+        cluster=cluster.name,
+        sites=frozenset(cluster.sites),
+        durable=cluster.durable,
+        plan=hashlib.sha256(msgspec.json.encode(agreed, order="sorted")).hexdigest()[:16],
+        described=described(cluster),
+        limits=cluster.limits,
+        exporting=cluster.export is not None,
+        data=str(cluster.data_folder),
+    )
+
+
+def described(cluster: Cluster) -> bytes:
+    """Return what decides on the order, in words, as JSON: kept with the history."""
+    told = {
+        "policy": cluster.policy,
         "protocol": cluster.protocol,
         "level": str(cluster.level),
         "causal": cluster.causal,
@@ -141,13 +182,4 @@ def settings_of(cluster: Cluster, deployment: Deployment) -> Settings:
         "sites": sorted(cluster.sites),
         "groups": {group: sorted(members) for group, members in sorted(cluster.groups.items())},
     }
-    return Settings(
-        cluster=cluster.name,
-        sites=frozenset(cluster.sites),
-        durable=cluster.durable,
-        plan=hashlib.sha256(msgspec.json.encode(agreed, order="sorted")).hexdigest()[:16],
-        described=msgspec.json.encode(described),
-        limits=cluster.limits,
-        exporting=cluster.export is not None,
-        data=str(cluster.data_folder),
-    )
+    return msgspec.json.encode(told)

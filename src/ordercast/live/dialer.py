@@ -46,7 +46,7 @@ class Dialer:
         try:
             tls = site.tls(server=False)
             name = peer if tls is not None else None
-            address = site.cluster.address(peer)
+            address = site.address_of(peer)
             return await site.transport.dial(lambda: Link(site, peer), address, tls, name)  # type: ignore[return-value]
         except (OSError, ssl.SSLError, OrdercastError) as error:
             log.debug("link.failed site=%s peer=%s reason=%r", site.me, peer, str(error))

@@ -23,9 +23,11 @@ class Doorman:
         tokens: Mapping[str, str],
         send: Mapping[str, Iterable[GroupId]],
         receive: Mapping[str, Iterable[GroupId]],
+        admin: Iterable[str] = (),
     ) -> None:
         self._tokens = [(token.encode(), name) for token, name in tokens.items()]
-        self._rules = bool(send or receive)
+        self._admins = frozenset(admin)
+        self._rules = bool(send or receive or self._admins)
         self._may = {
             "send": {name: frozenset(groups) for name, groups in send.items()},
             "receive": {name: frozenset(groups) for name, groups in receive.items()},
@@ -49,6 +51,16 @@ class Doorman:
         for group in groups:
             if group not in allowed:
                 raise LocalError(f"client {name} may not {right} in group {bounded(group)}")
+
+    def check_admin(self, name: str) -> None:
+        """Raise LocalError unless the client may change groups and sites."""
+        if self._rules and name not in self._admins:
+            raise LocalError(f"client {name} may not change groups and sites")
+
+    def check_look(self, name: str) -> None:
+        """Raise LocalError unless the client may see what goes on: who has any right may."""
+        if self._rules and name not in self._admins and not any(name in rights for rights in self._may.values()):
+            raise LocalError(f"client {name} has no right here, not even to look")
 
 
 class Brake:

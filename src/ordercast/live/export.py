@@ -22,7 +22,7 @@ class Exporter:
 
     def __init__(self, site: "Site", folder: Path) -> None:
         self._site = site
-        self.writer = RunWriter(folder, site.me, site.deployment.groups.members, batch.unpack)
+        self.writer = RunWriter(folder, site.me, site.node.configuration.members, batch.unpack)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="export")
         self._timer = site.loop.call_later(SECONDS, self._now_and_then)
 

@@ -1,7 +1,7 @@
 """A reader of an embedded application: a node's reader, to wait for."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from ordercast.client.streams import Lots, Messages
 from ordercast.client.values import Delivered, Lot
@@ -17,6 +17,8 @@ class Inbox:
         self.unread: Iterator[Delivered] = iter(())
         self._more = asyncio.Event()
         self.closed = False
+        self.between: Callable[[], Awaitable[None]] | None = None
+        """Called before each take: its caller is done with all that it took."""
 
     @property
     def bytes(self) -> int:
@@ -35,6 +37,8 @@ class Inbox:
     async def take(self) -> Lot | None:
         """Return what comes next, None at the end; raises DroppedError when this reader was dropped."""
         while True:
+            if self.between is not None:
+                await self.between()
             lot = self.reader.take()
             if lot is not None:
                 self._took()

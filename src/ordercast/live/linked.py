@@ -3,15 +3,16 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from ordercast.live.links import Link
+from ordercast.live.links import BEATS, Link
 from ordercast.names import SiteId
-from ordercast.node.inputs import LinkLost
+from ordercast.node.inputs import Beat, LinkLost
 from ordercast.wire.tags import Code
 
 if TYPE_CHECKING:
     from ordercast.live.site import Site
 
-BEAT_S = 2.5
+PORT_S = 0.4  # between two beats to clients
+BEAT_S = 2.5  # where groups are fixed; otherwise the failure detector's pace
 
 
 class Links:
@@ -22,6 +23,9 @@ class Links:
         self.up: dict[SiteId, Link] = {}
         self._all: set[Link] = set()
         self._beating: asyncio.TimerHandle | None = None
+        cluster = site.cluster
+        self._port_beat = 0.0
+        self.beat_s = cluster.suspect_after / BEATS if cluster.changes else BEAT_S
 
     def connected(self, link: Link) -> None:
         """A connection is there; who it is we know when it has greeted."""
@@ -48,16 +52,19 @@ class Links:
         self._all.discard(link)
         if link.peer is not None and self.up.get(link.peer) is link:
             del self.up[link.peer]
-            self._site.feed(LinkLost(link.peer))
+            self._site.feed(LinkLost(link.peer, link.silent))
 
     def beat(self) -> None:
         """Say that we are alive, give up on who is silent, and again before long."""
         now = self._site.loop.time()
         for link in list(self._all):
             link.beat(now)
-        if self._site.port is not None:
+        if self._site.port is not None and now - self._port_beat >= PORT_S:
+            self._port_beat = now
             self._site.port.beat(now)
-        self._beating = self._site.loop.call_later(BEAT_S, self.beat)
+        if self._site.changes is not None and self._site.started:
+            self._site.feed(Beat())
+        self._beating = self._site.loop.call_later(self.beat_s, self.beat)
 
     def abort(self) -> None:
         """End all links now."""

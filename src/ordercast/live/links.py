@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 HEARTBEAT_S = 2.0  # of silence; looked at every 2.5 s (`live.linked`), so that an idle cluster costs little
 SILENCE_S = 7.0
+BEATS = 10  # without a word, where groups change: as many as the failure detector counts
 WRITE_AHEAD = 2**20  # bytes handed to the socket; what is behind them waits here, control first
 WAITING_AT_MOST = 32 * 2**20
 
@@ -39,6 +40,8 @@ class Link(asyncio.Protocol):
         self.boot = 0  # when the process at the other end began
         self.closed = asyncio.get_running_loop().create_future()
         self.heard = self.spoke = site.loop.time()
+        self.silent = False  # it was given up because nothing was heard
+        self._unheard = 0  # beats since something was
         self.dropped = 0
         self._transport: asyncio.Transport | None = None
         self._splitter = Splitter(GREETING_AT_MOST)
@@ -63,7 +66,7 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take whole frames to the node; what is not understood closes the link."""
-        self.heard = self.site.loop.time()
+        self.heard, self._unheard = self.site.loop.time(), 0
         messages: list[tuple[ClassId, Message]] = []
         try:
             for tag, class_id, stream, number, payload in self._splitter.feed(data):
@@ -171,10 +174,13 @@ class Link(asyncio.Protocol):
 
     def beat(self, now: float) -> None:
         """Say that we are alive; give up on a peer that does not."""
-        if now - self.heard > SILENCE_S:
+        self._unheard += 1
+        changes = self.site.changes is not None
+        if self._unheard > BEATS if changes else now - self.heard > SILENCE_S:  # beats: we may have stood still
             self.site.note("link.silent", peer=self.peer or self.wanted, seconds=round(now - self.heard, 1))
+            self.silent = True
             self.abort()
-        elif now - self.spoke >= HEARTBEAT_S and self.up:
+        elif now - self.spoke >= (self.site.links.beat_s if changes else HEARTBEAT_S) and self.up:
             self._write_host(Tag.HEARTBEAT, b"")
 
     def _write_host(self, tag: int, payload: bytes) -> None:

@@ -63,7 +63,7 @@ class Port:
     def __init__(self, site: "Site") -> None:
         self.site = site
         security = site.cluster.security
-        self.doorman = Doorman(read_tokens(site.cluster), security.send, security.receive)
+        self.doorman = Doorman(read_tokens(site.cluster), security.send, security.receive, security.admin)
         self.brake = Brake()
         self.large = Budget(LARGE_BYTES)
         self.sessions: set[Session] = set()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from ordercast.errors import DroppedError, LocalError, OrdercastError, PeerError, bounded
 from ordercast.live.inbox import Inbox
+from ordercast.names import GroupId
 from ordercast.wire import clients as wire
 from ordercast.wire.tags import Code, Tag
 
@@ -21,6 +22,7 @@ class Reading:
         self._inbox: Inbox | None = None
         self._forwarding: asyncio.Task[None] | None = None
         self._more = asyncio.Event()
+        self._asked: dict[int, asyncio.Future[bytes]] = {}  # states that the client was asked for
 
     def join(self, join: wire.Join) -> None:
         """Begin to send what is delivered; a refusal is the answer, and changes nothing else."""
@@ -46,7 +48,29 @@ class Reading:
         own = (group for group in sorted(site.groups) if "+" not in group)  # unions are no groups to rules
         session.port.doorman.check(str(session.name), "receive", own if join.groups is None else join.groups)
         name = f"{session.name}/{join.name}" if join.name else str(session.name)
-        return site.inbox(join.groups, after=join.after, name=name, policy=join.policy)
+        if join.gives and not site.cluster.states:
+            raise LocalError("applications give no states here: states = true is not in the cluster's file")
+        snapshot = self._ask_state if join.gives else None
+        return site.inbox(join.groups, after=join.after, name=name, policy=join.policy, snapshot=snapshot)
+
+    async def _ask_state(self, group: GroupId) -> bytes:
+        """Ask the client for its state of a group; it answers when it has read what it was sent."""
+        number = len(self._asked) + 1
+        done: asyncio.Future[bytes] = self._session.site.loop.create_future()
+        self._asked[number] = done
+        self._session.write(Tag.WANT_STATE, wire.WantState(number, group))
+        try:
+            return await done
+        finally:
+            del self._asked[number]
+
+    def given(self, said: wire.State) -> None:
+        """The client gives a state."""
+        done = self._asked.get(said.id)
+        if done is None:
+            raise PeerError(f"state {said.id} was not asked for")
+        if not done.done():
+            done.set_result(said.state)
 
     def leave(self) -> None:
         """Send nothing more. What is on its way still counts until the client has taken it."""

@@ -36,9 +36,42 @@ def problems(cluster: "Cluster") -> Iterator[str]:
             yield f"unions: {'+'.join(union)!r} must name at least two groups that are in [groups]"
     yield from _wrong_addresses(cluster)
     yield from _wrong_rights(cluster)
+    yield from _wrong_changes(cluster)
     for limit, at_most in LARGEST.items():
         if getattr(cluster.limits, limit) > at_most:
             yield f"limits.{limit}: at most {at_most}"
+
+
+RESERVED = ("add", "remove", "replace")
+"""`ordercast site add NAME` is a command, so no site is called that."""
+
+
+def _wrong_changes(cluster: "Cluster") -> Iterator[str]:
+    """Yield what does not go together with groups that change, or only with them."""
+    if cluster.policy == "fixed":
+        for name, given in (("delivery", cluster.delivery is not None), ("states", cluster.states)):
+            if given:
+                yield f"{name} is for groups that change: it takes policy = atomic or available"
+        if cluster.options:
+            yield "options are for groups that change: they take policy = atomic or available"
+        return
+    if not cluster.durable:
+        yield f"policy {cluster.policy} takes durable = true: a site that forgets its promises decides twice"
+    if cluster.export is not None:
+        yield f"policy {cluster.policy} takes no export: a run directory has no place for views and rollbacks"
+    if cluster.max_load is not None:
+        yield f"policy {cluster.policy} takes no max_load"
+    if not 0.2 <= cluster.suspect_after <= 3600:
+        yield f"suspect_after: {cluster.suspect_after:g} is not between 0.2 and 3600 seconds"
+    for group, options in cluster.options.items():
+        if group not in cluster.groups:
+            yield f"[options] there is no group {bounded(group)!r}"
+        policy = options.policy or cluster.policy
+        delivery = options.delivery or cluster.delivery
+        if cluster.causal and policy == "available" and delivery == "agreed":
+            yield f"[options] {group}: causal order with policy available takes delivery safe"
+    if cluster.causal and cluster.policy == "available" and cluster.delivery == "agreed":
+        yield "causal order with policy available takes delivery safe"
 
 
 def is_name(name: str) -> bool:
@@ -66,6 +99,8 @@ def _wrong_names(cluster: "Cluster") -> Iterator[str]:
     for site in cluster.sites:
         if site.lower() == "ca":
             yield f"a site may not be called {site!r}: the certificate of the CA has this name"
+        if site in RESERVED:
+            yield f"a site may not be called {site!r}: `ordercast site {site}` is a command"
         if (other := seen.setdefault(site.lower(), site)) != site:
             yield f"sites {other} and {site} differ in case only: not every file system tells their folders apart"
 
@@ -111,7 +146,7 @@ def _wrong_rights(cluster: "Cluster") -> Iterator[str]:
             yield from (
                 f"[security] {right}: there is no group {bounded(group)!r}"
                 for group in groups
-                if group not in cluster.groups
+                if group not in cluster.groups and not cluster.changes  # it may be created later
             )
     if security.tokens_file is None and security.tokens_env is None:  # otherwise only a site reads the names
         yield from nobodys_rights(security, security.tokens)
@@ -125,3 +160,6 @@ def nobodys_rights(security: "Security", tokens: dict[str, str]) -> Iterator[str
             if client not in names:
                 known = ", ".join(sorted(names))
                 yield f"[security] {right}: no token is for client {bounded(client)!r} (clients: {known})"
+    for client in security.admin:
+        if client not in names:
+            yield f"[security] admin: no token is for client {bounded(client)!r} (clients: {', '.join(sorted(names))})"

@@ -181,10 +181,34 @@ class Session(Answers):
         elif tag == Tag.TAKEN:
             self._reading.taken(said.bytes)
         elif tag == Tag.ASK:
-            known = self.site.status() if said.what == "status" else self.site.explain(said.about)
-            self._answer(Tag.ANSWER, wire.Answer(said.id, msgspec.json.encode(known)))
+            self._asked(said)
+        elif tag == Tag.CHANGE:
+            self.spawn(self._change(said))
+        elif tag == Tag.GIVE_STATE:
+            self._reading.given(said)
         else:
             raise PeerError(f"tag {tag} is not expected from a client")
+
+    def _asked(self, ask: wire.Ask) -> None:
+        """Answer a question, if the client may look."""
+        try:
+            self.port.doorman.check_look(str(self.name))
+            known = self.site.asked(ask.what, ask.about)
+        except LocalError as error:
+            self._answer(Tag.RECEIPT, wire.ReceiptFrame(ask.id, error=bounded(str(error), 500), code=Code.REFUSED))
+        else:
+            self._answer(Tag.ANSWER, wire.Answer(ask.id, msgspec.json.encode(known)))
+
+    async def _change(self, asked: wire.Change) -> None:
+        """Ask for a change, if the client may, and answer when it is in force."""
+        try:
+            self.port.doorman.check_admin(str(self.name))
+            await self.site.change(asked.what, asked.group, asked.sites, asked.options)
+            receipt = wire.ReceiptFrame(asked.id)
+        except OrdercastError as error:
+            code = Code.REFUSED if isinstance(error, LocalError) else Code.FAILED
+            receipt = wire.ReceiptFrame(asked.id, error=bounded(str(error), 500), code=code)
+        self._answer(Tag.RECEIPT, receipt)
 
     def _login(self, login: wire.Login) -> None:
         site = self.site
@@ -202,9 +226,8 @@ class Session(Answers):
         self.name, self.share = name, self.port.grant()
         self._login_timer.cancel()
         self._splitter.at_most = FRAME_AT_MOST
-        everything = sorted(site.deployment.groups.members)
-        bounds = (site.limits.body_bytes, self.share, POSTS, site.cluster.causal)
-        self.write(Tag.WELCOME, wire.Welcome(site.me, sorted(site.groups), everything, *bounds))
+        bounds = (site.limits.body_bytes, self.share, POSTS, site.node.causal)
+        self.write(Tag.WELCOME, wire.Welcome(site.me, sorted(site.groups), site.all_groups, *bounds))
 
     # Posts and answers.
 

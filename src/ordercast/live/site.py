@@ -29,9 +29,11 @@ from ordercast.node import inputs as io
 from ordercast.node import recovery, status
 from ordercast.node.node import Node
 from ordercast.node.readers import Reader
+from ordercast.protocols.registry import Deployment
 from ordercast.wire.codec import Encoder
 
 if TYPE_CHECKING:
+    from ordercast.live.changing import Changes, Snapshot
     from ordercast.live.export import Exporter
 
 log = logging.getLogger("ordercast")
@@ -48,11 +50,14 @@ class Site(Calls):
         *,
         transport: Transport | None = None,
         clock: Callable[[], float] | None = None,
+        snapshot: "Snapshot | None" = None,
+        joins: bool = False,
     ) -> None:
+        """`snapshot` gives the state of a group to who joins it; `joins`: it was added to a cluster that runs."""
         if me not in cluster.sites:
             raise LocalError(f"{me!r} is not one of the sites: {', '.join(cluster.sites)}")
         self.cluster, self.me, self.limits = cluster, me, cluster.limits
-        self.deployment = deploy(cluster)
+        self._deployment = deploy(cluster) if not cluster.changes else None
         self.transport: Transport = transport if transport is not None else Tcp()
         self.clock = clock if clock is not None else WallClock()
         self.encoder = Encoder()  # one for all links: what goes to many is encoded once
@@ -66,6 +71,13 @@ class Site(Calls):
         self._disk: Disk | None = None
         self.exporter: Exporter | None = None
         self.carrier = Carrier(self)
+        self.changes: Changes | None = None
+        if cluster.changes:
+            from ordercast.live import changing
+
+            self.changes = changing.Changes(self, snapshot, joins=joins)
+        elif joins or snapshot is not None:
+            raise LocalError("groups are fixed: policy = atomic or available lets sites join, and give states")
 
     # Starting and stopping.
 
@@ -90,8 +102,8 @@ class Site(Calls):
     async def _start(self) -> None:
         history = self._open_history()
         self._disk = disk = Disk(history, self.feed)
-        settings = settings_of(self.cluster, self.deployment)
-        self.node = Node(self.me, settings, self.deployment, history, self.clock)
+        self.node = self._node(history)
+        settings = self.node.settings
         self.carrier.does |= {io.Write: disk.write, io.Keep: disk.keep, io.ReadPast: disk.read}
         recovery.check(history, settings, self.me)  # nothing is changed before it is known whose history this is
         if self.cluster.export is not None:
@@ -116,6 +128,13 @@ class Site(Calls):
 
             self._listeners.append(await serve(self))
         self.links.beat()
+        if self.changes is not None:
+            self.changes.started()
+
+    def _node(self, history: History) -> Node:
+        if self.changes is not None:
+            return self.changes.node(history)
+        return Node(self.me, settings_of(self.cluster, self.deployment), self.deployment, history, self.clock)
 
     def _open_history(self) -> History:
         incarnation = time.time_ns() // 1_000_000
@@ -171,9 +190,26 @@ class Site(Calls):
         return self.node.failed
 
     @property
+    def deployment(self) -> Deployment:
+        """What a site with fixed groups runs."""
+        assert self._deployment is not None, "groups change here"
+        return self._deployment
+
+    @property
     def groups(self) -> frozenset[GroupId]:
         """The groups this site is in."""
         return self.node.groups
+
+    @property
+    def all_groups(self) -> list[GroupId]:
+        """All groups there are, as far as this site knows."""
+        if self.changes is not None:
+            return sorted(self.changes.setup.groups)
+        return sorted(self.node.configuration.members)
+
+    def address_of(self, peer: SiteId) -> tuple[str, int]:
+        """Return where a peer is; raises LocalError when nobody knows."""
+        return self.changes.address_of(peer) if self.changes is not None else self.cluster.address(peer)
 
     @property
     def delivered(self) -> int:

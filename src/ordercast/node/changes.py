@@ -11,7 +11,7 @@ def differences(then: bytes, today: bytes) -> str:
     now: dict[str, Any] = msgspec.json.decode(today)
     found = [
         f"{name} was {before[name]}, now it is {now[name]}"
-        for name in ("protocol", "level", "causal", "planner", "max_load", "unions")
+        for name in ("policy", "protocol", "level", "causal", "planner", "max_load", "unions")
         if name in before and before[name] != now[name]
     ]
     was, are = before.get("groups", {}), now["groups"]

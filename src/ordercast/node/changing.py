@@ -18,19 +18,21 @@ from ordercast.epochs import events as e
 from ordercast.epochs import messages as m
 from ordercast.epochs import snapshot
 from ordercast.epochs.participant import Participant
-from ordercast.epochs.setup import Setup
+from ordercast.epochs.setup import Setup, nothing
 from ordercast.errors import InputError, LocalError, LostError, OrdercastError
 from ordercast.history import records
 from ordercast.history.store import History, Position
 from ordercast.names import ClassId, GroupId, SiteId
 from ordercast.node import inputs as io
 from ordercast.node.deliveries import Deliveries
+from ordercast.node.detector import Detector
 from ordercast.node.intake import Checker
 from ordercast.node.node import ENDED, Node, Phase
 from ordercast.node.settings import Settings
 from ordercast.protocols.registry import Deployment
 from ordercast.wire import batch
 
+ASKED_AT_MOST = 32  # sites that one calls which knows nothing
 NOWHERE = ClassId(0, 0)
 """The class of a destination that nobody is in now."""
 
@@ -96,14 +98,16 @@ class ChangingNode(Node):
     """One site. It is always durable: a council whose members forget their promises decides twice."""
 
     def __init__(
-        self, me: SiteId, settings: Settings, setup: Setup, history: History, clock: Callable[[], float]
+        self, me: SiteId, settings: Settings, first: Setup | None, history: History, clock: Callable[[], float]
     ) -> None:
+        """`first`: what the cluster begins with; None at a site that was added later, or has a history."""
         assert settings.changes, "peers would refuse who has lost its disk"
         if not settings.durable:
             raise InputError("groups that change take durable = true")
         if settings.exporting:  # a run directory has no place for views and rollbacks, and an audit would not know them
             raise InputError("groups that change are not exported")
-        super().__init__(me, settings, cast(Deployment, Epochs(setup)), history, clock)
+        super().__init__(me, settings, cast(Deployment, Epochs(nothing())), history, clock)
+        self._first, self.detector = first, Detector(settings.suspect_beats)
         self.participant = cast(Participant, self.machines)
         self.deliveries = ChangingDeliveries(frozenset(), self.configuration)
         self.intake.checker = ChangingChecker(me, self.configuration, self.peers.doubts)
@@ -113,6 +117,8 @@ class ChangingNode(Node):
         self._untold: list[tuple[Lot, int, int | None]] | None = []  # while the history is stepped through
         self._doors |= {
             io.Ask: self._ask,
+            io.Beat: self._beat,
+            io.LinkLost: self._link_lost,
             io.Suspect: lambda given: self._hear(e.Suspected(given.site)),
             io.Trust: lambda given: self._hear(e.Trusted(given.site)),
             io.Planned: lambda given: self._hear(e.Made(given.planned)),
@@ -144,6 +150,8 @@ class ChangingNode(Node):
         for lot, many, record in untold:
             self._index(lot, many, record)
         self.pipeline.put(self.participant.again())
+        if self._first is not None and not self._number:
+            self._hear(e.Begin(self._first))
         yield self.turn()
 
     def step_again(self, event: Event) -> list[Effect]:
@@ -172,7 +180,8 @@ class ChangingNode(Node):
         setup = self.participant.setup
         if setup.number == self._number:
             return
-        self._number = setup.number
+        self._number, self.causal = setup.number, setup.causal
+        self.peers.sites.update(setup.sites)
         self.groups = frozenset(group for group in setup.groups if self.me in setup.members(group))
         self.deliveries.groups = self.intake.checker.groups = self.readers.own = self.groups
         self.deliveries.stamps = {
@@ -181,12 +190,18 @@ class ChangingNode(Node):
         # What was not delivered within a whole configuration may never be; if it is, it gets a record of its own.
         self._marks = (self.pipeline.next_record, self._marks[0])
         self.deliveries.bodies = {i: r for i, r in self.deliveries.bodies.items() if r >= self._marks[1]}
-        linked = neighbours(setup, self.me) if setup.number else self.settings.sites - {self.me}
+        linked = neighbours(setup, self.me) if setup.number else self._strangers()
         news = linked - self.peers.needed
         self.peers.needed |= news
         for peer in sorted(news):
             if peer > self.me and self.phase is Phase.RUNNING:
                 self.tell(io.Dial(peer))
+
+    def _strangers(self) -> set[SiteId]:
+        """Return whom a site asks that knows no configuration: who is to begin with it, or some of those it knows."""
+        first = self._first
+        known = sorted(self.settings.sites) if first is None else sorted({*first.council, min(first.sites)})
+        return set(known[:ASKED_AT_MOST]) - {self.me}
 
     def _forgotten(self, order: str) -> bool:
         known = {str(class_id) for class_id in (*self.participant.setup.classes, *self.participant.earlier)}
@@ -197,6 +212,19 @@ class ChangingNode(Node):
         if not self.pipeline.open:  # nothing is still to be done, so what may be undone is all known
             keep = len(self.participant.handed)
             self.undoable = self.undoable[len(self.undoable) - keep :] if keep else []
+
+    # Failures.
+
+    def _beat(self, _: io.Beat) -> None:
+        here = self.participant
+        for event in list(self.detector.beat(self.peers.needed, self.peers.up, here.suspected)):
+            self.note("site.suspected" if isinstance(event, e.Suspected) else "site.trusted", peer=event.site)
+            self._hear(event)
+
+    def _link_lost(self, given: io.LinkLost) -> None:
+        self.links.lost(given)
+        if given.silent:
+            self.detector.silent(given.peer)
 
     # Asking.
 

@@ -47,6 +47,8 @@ class LinkLost(msgspec.Struct, frozen=True, gc=False):
     """The link to a peer is gone."""
 
     peer: SiteId
+    silent: bool = False
+    """It was given up because nothing was heard of the peer for as long as it takes to suspect it."""
 
 
 class RefusedBy(msgspec.Struct, frozen=True, gc=False):
@@ -120,6 +122,10 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     token: Any = None
 
 
+class Beat(msgspec.Struct, frozen=True, gc=False):
+    """A beat of this site's failure detector."""
+
+
 class Suspect(msgspec.Struct, frozen=True, gc=False):
     """The failure detector suspects a site; it may be wrong."""
 
@@ -155,7 +161,7 @@ class Drain(msgspec.Struct, frozen=True, gc=False):
 
 Input = (
     FromPeer | Greeted | LinkMade | LinkLost | RefusedBy | Post | Withdraw | Flush | Committed | Kept
-    | DiskFailed | Took | Past | Leave | Wake | Drain | Ask | Suspect | Trust | Planned | Snapshotted
+    | DiskFailed | Took | Past | Leave | Wake | Drain | Ask | Beat | Suspect | Trust | Planned | Snapshotted
 )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ class Links:
 
     def begin(self) -> None:
         """There are no links yet: what gets its number from now on is sent to nobody."""
-        for peer in sorted(self.node.settings.sites - {self.node.me}):
+        for peer in sorted(self.node.peers.sites - {self.node.me}):
             self.node.step(LinkDown(peer, whole=True))
 
     def greeted(self, given: io.Greeted) -> None:

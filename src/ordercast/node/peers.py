@@ -48,6 +48,7 @@ class Peers:
 
     def __init__(self, me: SiteId, settings: Settings, needed: frozenset[SiteId], incarnation: int, boot: int) -> None:
         self.me, self.settings, self.incarnation, self.boot = me, settings, incarnation, boot
+        self.sites = set(settings.sites)  # all there are, as far as this site knows
         self.needed = set(needed)  # whom this site calls, or is called by
         self.linked: set[SiteId] = set()  # whom there is a link to
         self.up: set[SiteId] = set()  # of these: to whom messages may pass
@@ -75,7 +76,7 @@ class Peers:
         refusal = self._who(hello, called) or self._life(hello, now)
         if refusal is None and self.lost is not None:  # nobody is to build on what we forgot, though it never met us
             refusal = Refusal(self.lost, LOST)
-        if refusal is not None and hello.site in self.settings.sites and hello.site not in self.up:
+        if refusal is not None and hello.site in self.sites and hello.site not in self.up:
             self.refused[hello.site] = refusal.reason
         return refusal
 
@@ -89,7 +90,7 @@ class Peers:
             return Refusal(f"{site} is of cluster {hello.cluster!r}, this is {settings.cluster!r}")
         if hello.wanted != me or (called is not None and site != called):
             return Refusal(f"{site} wants {hello.wanted}; this is {me}, which called {called}")
-        if site not in settings.sites or site == me:
+        if site not in self.sites or site == me:
             return Refusal(f"{site!r} is not one of the sites")
         if hello.plan != settings.plan:
             return Refusal(
@@ -131,7 +132,7 @@ class Peers:
                 move, self.restarted = max(hello.incarnation, hello.epoch, self.epoch + 1), site
             elif hello.epoch > self.epoch:
                 move = hello.epoch
-                self.restarted = hello.restarted if hello.restarted in self.settings.sites else "a site"
+                self.restarted = hello.restarted if hello.restarted in self.sites else "a site"
         if move is not None:
             self.met.clear()
             self.epoch = move

@@ -44,5 +44,7 @@ class Settings(msgspec.Struct, frozen=True):
     exporting: bool = False
     changes: bool = False
     """Groups change (docs/protocols/epochs.md): a site that has lost its disk is taken in again, not refused."""
+    suspect_beats: int = 10
+    """Where groups change: a site of which nothing is heard for so many beats is suspected."""
     data: str = "the data folder"
     """Where histories are, for people."""

@@ -135,7 +135,7 @@ def _readers(node: "Node") -> list[ReaderStatus]:
 def explain(node: "Node", message: str) -> dict[str, Any]:
     """Return where a message SOURCE:NUMBER is, as far as this site knows, what it waits for, and since when."""
     source, _, number = message.rpartition(":")
-    if source not in node.settings.sites or not (number.isascii() and number.isdigit()):
+    if source not in node.peers.sites or not (number.isascii() and number.isdigit()):
         return {"message": message, "error": "give SOURCE:NUMBER, with the name of a site"}
     now, facts = node.clock(), list[str]()
     if node.peers.lost is not None:

@@ -18,10 +18,10 @@ from ordercast.epochs import snapshot
 from ordercast.epochs.change import plan_change
 from ordercast.epochs.messages import Decided
 from ordercast.epochs.requests import AddSite, Change
-from ordercast.epochs.setup import ClassSetup
+from ordercast.epochs.setup import ClassSetup, nothing
 from ordercast.errors import LocalError
 from ordercast.names import ClassId, Delivery, GroupId, SiteId
-from ordercast.sim.mishaps import Case, Fault, Host, Mishaps, nothing, tells
+from ordercast.sim.mishaps import Case, Fault, Host, Mishaps, tells
 from ordercast.sim.newest import Newest
 
 CHECKPOINTS = 0.02  # share of the steps after which a site keeps a checkpoint
@@ -82,7 +82,7 @@ class World(Mishaps):
 
     def add_site(self, site: SiteId) -> None:
         """Start a site that nobody knows yet; it learns everything from the others."""
-        self.hosts[site] = Host(self, site, nothing(self.case.setup))
+        self.hosts[site] = Host(self, site, nothing())
         self._links(site, up=True)
 
     def arrive(self, site: SiteId, event: Event) -> None:

@@ -25,12 +25,10 @@ from ordercast.sim import nodes
 from ordercast.sim.clients import Sender
 from ordercast.sim.faults import Fault, Run, bug
 from ordercast.sim.ledger import Ledger, Life
-from ordercast.sim.mishaps import nothing
 from ordercast.sim.network import Network
 from ordercast.sim.newest import Newest
 from ordercast.verify.changes import Changes
 
-SUSPECT_S = 1.0  # nothing was heard of a site for so long
 LOOK_S = 0.2  # how often the failure detector looks
 SETTLE_S = 30.0  # everything must be done so long after the last fault
 
@@ -133,10 +131,10 @@ class ChangingHost(nodes.Host):
 
     def __init__(self, world: ChangingWorld, site: SiteId, setup: Setup) -> None:
         super().__init__(world, site)
-        self.first = setup if site in setup.sites else nothing(setup)
+        self.first = setup if site in setup.sites else None
+        self.empty = False  # it has lost its disk
         self.application = Follower(self)
         self._number = 0  # the configuration that the judge knows of
-        self._unseen: dict[SiteId, float] = {}
         self._carry |= {io.Plan: self._plan, io.TakeSnapshot: self._take_snapshot, io.Dropped: self._dropped}
 
     @property
@@ -147,7 +145,7 @@ class ChangingHost(nodes.Host):
     def make(self, history: History) -> ChangingNode:
         """Return the node of a new life."""
         world = self.world
-        self._number, self._unseen = 0, {}
+        self._number = 0
         self.application.asked = []  # a node that restarts asks again
         return ChangingNode(self.site, world.settings, self.first, history, lambda: world.now)
 
@@ -173,17 +171,8 @@ class ChangingHost(nodes.Host):
             self.world.judge.taken_in(self.site)
 
     def _detect(self) -> None:
-        """Suspect whom there was no link to for some time, and trust those who are back."""
-        now = self.world.now
-        for peer in sorted(self.node.peers.needed):
-            if peer in self.node.peers.up:
-                self._unseen.pop(peer, None)
-                if peer in self.participant.suspected:
-                    self.feed(io.Trust(peer))
-            elif now - self._unseen.setdefault(peer, now) >= SUSPECT_S and peer not in self.participant.suspected:
-                self.feed(io.Suspect(peer))
-            if not self.runs:
-                return
+        """Let the failure detector look, now and then."""
+        self.feed(io.Beat())
         self.later(LOOK_S, self._detect)
 
     def _plan(self, output: io.Plan) -> None:
@@ -204,7 +193,7 @@ class ChangingHost(nodes.Host):
         setup = max((host.participant.setup for host in self.world.hosts.values() if host.life), key=lambda s: s.number)
         self.disk.lose()
         self.world.ledger.disk_lost(self.site)
-        self.first = nothing(self.first)
+        self.empty = True
         self.application.forget()
         self.world.judge.forgot(self.site, {group: holders(setup, group) for group in setup.groups})
 
@@ -219,8 +208,8 @@ class Follower:
 
     def forget(self) -> None:
         """Begin with nothing."""
-        setup = self.host.first
-        self.groups = {group for group in setup.groups if self.host.site in setup.members(group)}
+        setup = None if self.host.empty else self.host.first
+        self.groups = {group for group in setup.groups if self.host.site in setup.members(group)} if setup else set()
         self.next = 0
         self.positions: list[int] = []  # of what it has
         self.asked: list[io.TakeSnapshot] = []

@@ -12,7 +12,7 @@ from ordercast.epochs import events as e
 from ordercast.epochs import snapshot
 from ordercast.epochs.participant import Participant
 from ordercast.epochs.requests import Change
-from ordercast.epochs.setup import Setup
+from ordercast.epochs.setup import Setup, nothing
 from ordercast.names import ClassId, GroupId, SiteId
 from ordercast.sim.network import Network
 from ordercast.verify.changes import Changes
@@ -138,7 +138,7 @@ class Mishaps:
             self.stop(host)
             host.log, host.checkpoint, host.told = [], None, []
             host.life += 1
-            host.first = nothing(host.first)
+            host.first = nothing()
             setup = max((h.participant.setup for h in self.hosts.values()), key=lambda setup: setup.number)
             self.judge.forgot(host.site, {group: self._holders(setup, group) for group in setup.groups})
         self.at(self.now + fault.lasts, self._back, fault.site)
@@ -306,11 +306,6 @@ def tells(effect: Effect) -> tuple[Any, ...] | None:
         case e.ViewChanged(group, members, _, _, epoch, _):
             return ("view", group, members, epoch)
     return None
-
-
-def nothing(setup: Setup) -> Setup:
-    """Return what a site without a history knows: no configuration at all."""
-    return Setup(0, {}, {}, setup.level, setup.causal, (), (), {})
 
 
 def kept(site: Participant) -> tuple[Any, ...]:

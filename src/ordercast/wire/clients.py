@@ -66,6 +66,8 @@ class Join(msgspec.Struct, frozen=True, array_like=True):
     policy: Policy = "block"
     name: Name = ""
     """What the site calls this reader where it says who is behind."""
+    gives: bool = False
+    """This application gives the state of its groups to those who join them."""
 
 
 class Leave(msgspec.Struct, frozen=True, array_like=True):
@@ -119,11 +121,35 @@ class ReceiptFrame(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True):
-    """A question: `status`, or `explain` with a message."""
+    """A question: `status`, `configuration`, or `explain` with a message."""
 
     id: int
-    what: Literal["status", "explain"]
+    what: Literal["status", "explain", "configuration"]
     about: Name = ""
+
+
+class Change(msgspec.Struct, frozen=True, array_like=True):
+    """Ask for a change of groups or sites; a receipt answers when it is in force, or says why not."""
+
+    id: int
+    what: Literal["create", "delete", "join", "leave", "add", "remove", "set", "level"]
+    group: Name = ""
+    sites: Annotated[tuple[Name, ...], msgspec.Meta(max_length=GROUPS_AT_MOST)] = ()
+    options: Annotated[dict[Name, Name], msgspec.Meta(max_length=16)] = {}
+
+
+class WantState(msgspec.Struct, frozen=True, array_like=True):
+    """Give me your state of a group as it is here in the stream; `State` answers."""
+
+    id: int
+    group: str
+
+
+class State(msgspec.Struct, frozen=True, array_like=True):
+    """The application's state, as asked for."""
+
+    id: int
+    state: bytes
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
@@ -147,6 +173,8 @@ FROM_CLIENT: dict[int, type[msgspec.Struct]] = {
     Tag.LEAVE: Leave,
     Tag.POST: Post,
     Tag.ASK: Ask,
+    Tag.CHANGE: Change,
+    Tag.GIVE_STATE: State,
 }
 FROM_SITE: dict[int, type[msgspec.Struct]] = {
     Tag.WELCOME: Welcome,
@@ -155,6 +183,7 @@ FROM_SITE: dict[int, type[msgspec.Struct]] = {
     Tag.ANSWER: Answer,
     Tag.ERROR: Error,
     Tag.DROPPED: Dropped,
+    Tag.WANT_STATE: WantState,
 }
 KINDS = FROM_CLIENT | FROM_SITE
 from_client = reader(FROM_CLIENT)

@@ -77,6 +77,8 @@ KINDS: dict[int, type[Message]] = {
     Tag.ASK_DONE: epochs.AskDone,
     Tag.ASK_HAVE: epochs.AskHave,
     Tag.RELEASED: epochs.Released,
+    Tag.READY: epochs.Ready,
+    Tag.BEGAN: epochs.Began,
 }
 assert all(kind.__struct_config__.tag == tag for tag, kind in KINDS.items()), "a message has another tag than its class"
 

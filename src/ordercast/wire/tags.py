@@ -63,6 +63,8 @@ class Tag(IntEnum):
     ASK_DONE = 94
     ASK_HAVE = 95
     RELEASED = 96
+    READY = 97
+    BEGAN = 98
 
     HELLO = 100
     REFUSE = 101
@@ -80,6 +82,9 @@ class Tag(IntEnum):
     ANSWER = 119
     ERROR = 120
     DROPPED = 121
+    CHANGE = 122
+    WANT_STATE = 123
+    GIVE_STATE = 124
 
 
 FIRST_OF_SITES = 100  # smaller tags are messages of machines
