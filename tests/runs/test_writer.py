@@ -145,3 +145,24 @@ def test_a_whole_run_replaces_what_was_there(tmp_path: Path) -> None:
         assert (verdict.ok, verdict.deliveries, verdict.notes) == (True, 2 * many, [])
     write_run(tmp_path, MEMBERS, [], [])
     assert rows(tmp_path, "deliveries") == []
+
+
+def test_what_a_kill_leaves_behind_is_passed_over(tmp_path: Path) -> None:
+    """A part that was being written when its site was killed is a hidden file: whoever reads the folder ignores it."""
+    seen: list[Path] = []
+
+    def killed(_: Any, path: Path, rows: int | None = None) -> None:
+        path.write_bytes(b"PAR1")
+        seen.append(path)
+        raise KeyboardInterrupt
+
+    whole, writer.write_table = writer.write_table, killed
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            writer._write(tmp_path, "membership", "p", {"site": ["p"], "group": ["a"]})
+    finally:
+        writer.write_table = whole
+    writer._write(tmp_path, "membership", "q", {"site": ["q"], "group": ["a"]})
+
+    assert seen[0].exists()
+    assert rows(tmp_path, "membership") == [{"site": "q", "group": "a"}]

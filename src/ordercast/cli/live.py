@@ -1,4 +1,4 @@
-"""`ordercast up | site | group | certs | bench`: the live system; `talk` has what speaks to a running one."""
+"""`ordercast up | certs | bench`: the live system; `talk` and `operate` speak to a running one."""
 
 import asyncio
 import gc
@@ -8,15 +8,14 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from cyclopts import Parameter
 from rich.table import Table
-from rich.text import Text
 
 from ordercast.errors import InputError, LocalError
-from ordercast.show.terminal import Screen, shown
+from ordercast.show.terminal import Screen
 
 if TYPE_CHECKING:
     from ordercast.live.config import Cluster
@@ -32,36 +31,13 @@ def _log(verbose: bool) -> None:
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, format=form, stream=sys.stderr)
 
 
-def site(
-    name: str,
-    /,
-    *,
-    cluster: ClusterFile = HERE,
-    verbose: Annotated[bool, Parameter(negative="")] = False,
-) -> int:
-    """Run one site until it is told to stop (SIGTERM or Ctrl-C).
-
-    Example: ordercast site main-1 --cluster cluster.toml
-
-    Parameters
-    ----------
-    name
-        The site, as in the configuration.
-    cluster
-        The configuration.
-    verbose
-        Log more.
-
-    """
+def run_site(config: "Cluster", name: str, *, verbose: bool, joins: bool = False) -> int:
+    """Run one site until it is told to stop."""
     from ordercast.live import loop
-    from ordercast.live.config import read_cluster
     from ordercast.live.site import Site
 
-    config = read_cluster(cluster)
-    if name not in config.sites:
-        raise InputError(f"{cluster}: there is no site {name!r} (sites: {', '.join(config.sites)})")
     with Screen(stderr=True).status(f"planning {len(config.groups):,} groups"):  # the first start only
-        made = Site(config, name)
+        made = Site(config, name, joins=joins)
     _log(verbose)
 
     async def run() -> int:
@@ -147,44 +123,10 @@ def _plan_once(config: "Cluster") -> None:
     """Make the plan before the sites ask for it, and say so: it may take a while the first time."""
     from ordercast.live.config import deploy
 
+    if config.changes:
+        return  # each site makes the first configuration by itself: it is no search
     with Screen(stderr=True).status(f"planning {len(config.groups):,} groups"):
         deploy(config)
-
-
-def group(what: Literal["list"], /, *, cluster: ClusterFile = HERE, as_json: Json = False) -> int:
-    """List the groups of a cluster: members, class, who orders them.
-
-    Example: ordercast group list
-
-    Parameters
-    ----------
-    what
-        list
-    cluster
-        The configuration.
-    as_json
-        Print JSON.
-
-    """
-    from ordercast.live.config import deploy, read_cluster
-
-    deployment = deploy(read_cluster(cluster))
-    rows: list[dict[str, Any]] = []
-    for name, members in deployment.groups.members.items():
-        orderer = deployment.plan.groups[name].entry if deployment.plan is not None else None
-        classed = deployment.groups.orders[deployment.groups.order_of((name,))][0]
-        rows.append({"group": name, "members": list(members), "class": classed, "ordered_by": orderer})
-    if as_json:
-        print(msgspec.json.encode(rows).decode())
-        return 0
-    table = Table(title="groups")
-    for head in ("group", "ordered by", "class", "members"):
-        table.add_column(head)
-    for row in rows:
-        cells = [row["group"], row["ordered_by"] or "", row["class"], " ".join(row["members"])]
-        table.add_row(*(Text(shown(str(cell))) for cell in cells))
-    Screen().print(table)
-    return 0
 
 
 def certs(folder: Path = Path("certs"), /, *, cluster: ClusterFile = HERE) -> int:

@@ -11,7 +11,8 @@ from ordercast.cli.audit import audit
 from ordercast.cli.demo import demo
 from ordercast.cli.experiment import experiment
 from ordercast.cli.judge import judge
-from ordercast.cli.live import bench, certs, group, site, up
+from ordercast.cli.live import bench, certs, up
+from ordercast.cli.operate import apply, group, site
 from ordercast.cli.plan import plan
 from ordercast.cli.simulate import explore, simulate
 from ordercast.cli.talk import explain, send, status, tail
@@ -25,7 +26,7 @@ app = App(
     default_parameter=None,
 )
 app.register_install_completion_command()
-LIVE = (up, site, send, tail, group, status, explain, certs, bench)
+LIVE = (up, site, send, tail, group, apply, status, explain, certs, bench)
 for command in (demo, plan, judge, simulate, explore, experiment, audit, *LIVE):
     app.command(command)
 

@@ -31,7 +31,8 @@ CHUNK_BYTES, CHUNK_LINES = 64 * 2**10, 1024
 AHEAD = 64  # chunks of the standard input read before they are sent
 
 
-def _address(config: "Cluster", at: str | None) -> str:
+def address_of(config: "Cluster", at: str | None) -> str:
+    """Return where clients reach a site, or the first that takes any; raises InputError when it takes none."""
     if at is None:
         if not config.clients:
             raise InputError("no site of this cluster takes clients: there is no [clients]")
@@ -41,7 +42,7 @@ def _address(config: "Cluster", at: str | None) -> str:
     return config.clients[at]
 
 
-def _connect(config: "Cluster", address: str, token: str | None, seconds: float) -> "Client":
+def client_of(config: "Cluster", address: str, token: str | None, seconds: float) -> "Client":
     """Return a client; where sites have certificates, it speaks TLS and trusts the cluster's CA."""
     from ordercast.client.client import connect
 
@@ -49,7 +50,7 @@ def _connect(config: "Cluster", address: str, token: str | None, seconds: float)
     return connect(address, token, seconds, ca=None if certs is None else Path(config.folder) / certs / "ca.pem")
 
 
-def _token(token: str | None, file: Path | None) -> str | None:
+def token_of(token: str | None, file: Path | None) -> str | None:
     """Return the token: as given, from a file, or from the environment, where no list of processes shows it."""
     if token is not None:
         return token
@@ -63,7 +64,8 @@ def _token(token: str | None, file: Path | None) -> str | None:
         raise InputError(f"{file}: not UTF-8") from None
 
 
-def _seconds(timeout: float) -> float:
+def seconds_of(timeout: float) -> float:
+    """Return a time limit, checked."""
     if not 0 < timeout < 10**9:
         raise InputError(f"--timeout {timeout:g}: give seconds above 0")
     return timeout
@@ -115,9 +117,9 @@ def send(
 
     if raw and body is not None:
         raise InputError("--raw is for the standard input; there is a message on the command line")
-    config, secret = read_cluster(cluster), _token(token, token_file)
-    address = _address(config, at)
-    limit, groups = _seconds(timeout), tuple(group.split("+"))
+    config, secret = read_cluster(cluster), token_of(token, token_file)
+    address = address_of(config, at)
+    limit, groups = seconds_of(timeout), tuple(group.split("+"))
 
     async def post(client: "Client", bodies: list[bytes]) -> None:
         try:
@@ -136,7 +138,7 @@ def send(
         sys.stdout.flush()
 
     async def run() -> int:
-        async with _connect(config, address, secret, limit) as client:
+        async with client_of(config, address, secret, limit) as client:
             if body is not None:
                 await post(client, [os.fsencode(body)])
             else:
@@ -219,12 +221,12 @@ def tail(
 
     if count is not None and count < 1:
         raise InputError(f"--count {count}: must be at least 1")
-    config, secret, limit = read_cluster(cluster), _token(token, token_file), _seconds(timeout)
-    address = _address(config, at)
+    config, secret, limit = read_cluster(cluster), token_of(token, token_file), seconds_of(timeout)
+    address = address_of(config, at)
 
     async def run() -> int:
         left = count
-        async with _connect(config, address, secret, limit) as client:
+        async with client_of(config, address, secret, limit) as client:
             await client.join(list(groups) or None, after=after)
             async for message in client:
                 if as_json:
@@ -260,7 +262,7 @@ async def _ask_all(
 
     async def one(name: str, address: str) -> tuple[str, T | str]:
         try:
-            async with asyncio.timeout(seconds), _connect(config, address, token, seconds) as client:
+            async with asyncio.timeout(seconds), client_of(config, address, token, seconds) as client:
                 return name, await ask(client)
         except TimeoutError:
             return name, f"no answer within {seconds:g} s"
@@ -327,8 +329,8 @@ def status(
     from ordercast.live.config import read_cluster
 
     config = read_cluster(cluster)
-    _address(config, None)
-    secret, limit = _token(token, token_file), _seconds(timeout)
+    address_of(config, None)
+    secret, limit = token_of(token, token_file), seconds_of(timeout)
     if watch and not as_json:
         screen = Screen()
         with contextlib.suppress(KeyboardInterrupt), Live(console=screen, refresh_per_second=4) as live:
@@ -385,8 +387,8 @@ def explain(
     source, _, number = message.rpartition(":")
     if source not in config.sites or not (number.isascii() and number.isdigit()):
         raise InputError(f"{message!r} is not SOURCE:NUMBER with a source of this cluster")
-    _address(config, None)
-    asked = _ask_all(config, _token(token, token_file), _seconds(timeout), lambda client: client.explain(message))
+    address_of(config, None)
+    asked = _ask_all(config, token_of(token, token_file), seconds_of(timeout), lambda client: client.explain(message))
     answers = asyncio.run(asked)
     found = {name: [told] if isinstance(told, str) else list(told["facts"]) for name, told in answers.items()}
     if as_json:

@@ -2,17 +2,17 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import msgspec
 
 from ordercast.client.connection import Connection
 from ordercast.client.sending import Groups, Sender
-from ordercast.client.streams import Lots, Messages
-from ordercast.client.values import AckLevel, Delivered, Destination, Lot, Policy, Receipt, tidy
+from ordercast.client.streams import Events, Lots, Messages
+from ordercast.client.values import AckLevel, Destination, Event, Lot, Policy, Receipt, tidy
 from ordercast.errors import DroppedError, LocalError, LostError, bounded
-from ordercast.names import GroupId
+from ordercast.names import GroupId, SiteId
 from ordercast.wire import clients as wire
 from ordercast.wire.tags import Tag
 
@@ -20,22 +20,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CONNECT_S = 10.0
+Snapshot = Callable[[GroupId], Awaitable[bytes]]
+"""An application's state of a group, after everything it has read."""
 
 
 class _Reading:
     """What was joined, until it is left: whoever reads it finds its end then, also when something new is joined."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.unread: Iterator[Delivered] = iter(())
+    def __init__(self, connection: Connection, snapshot: Snapshot | None = None) -> None:
+        self.unread: Iterator[Event] = iter(())
         self._connection = connection
-        self._lots: deque[Lot] = deque()
+        self._snapshot = snapshot
+        self._lots: deque[Lot | wire.WantState] = deque()
         self._more = asyncio.Event()
         self._left = False
         self._dropped: DroppedError | None = None
         connection.ended.append(lambda _: self._more.set())
 
-    def put(self, lot: Lot) -> None:
-        """Add what was delivered."""
+    def put(self, lot: Lot | wire.WantState) -> None:
+        """Add what was delivered, or a question at this place of the stream."""
         self._lots.append(lot)
         self._more.set()
 
@@ -48,7 +51,8 @@ class _Reading:
         """Nothing more is read of this: what is there counts as taken."""
         self._left, self.unread = True, iter(())
         for lot in self._lots:
-            _taken(self._connection, len(lot.body))
+            if isinstance(lot, Lot):
+                _taken(self._connection, len(lot.body))
         self._lots.clear()
         self._more.set()
 
@@ -56,7 +60,11 @@ class _Reading:
         """Return what comes next; nothing is taken before it is there, so a wait can be cancelled."""
         while not self._left:
             if self._lots:
-                lot = self._lots.popleft()
+                lot = self._lots[0]
+                if isinstance(lot, wire.WantState):  # its reader is done with all that came before
+                    await self._give(lot)
+                    continue
+                self._lots.popleft()
                 _taken(self._connection, len(lot.body))
                 return lot
             if self._dropped is not None:
@@ -65,6 +73,13 @@ class _Reading:
             self._more.clear()
             await self._more.wait()
         return None
+
+    async def _give(self, wanted: wire.WantState) -> None:
+        assert self._snapshot is not None
+        state = await self._snapshot(wanted.group)
+        if self._lots and self._lots[0] is wanted:  # nobody has left meanwhile
+            self._lots.popleft()
+            self._connection.write(Tag.GIVE_STATE, wire.State(wanted.id, state))
 
 
 class _Later:
@@ -75,12 +90,12 @@ class _Later:
         self.reading: _Reading | None = None
 
     @property
-    def unread(self) -> Iterator[Delivered]:
+    def unread(self) -> Iterator[Event]:
         """What is left of a lot."""
         return iter(()) if self.reading is None else self.reading.unread
 
     @unread.setter
-    def unread(self, messages: Iterator[Delivered]) -> None:
+    def unread(self, messages: Iterator[Event]) -> None:
         if self.reading is not None:
             self.reading.unread = messages
 
@@ -110,6 +125,7 @@ class Client:
         self._sender: Sender
         self._reading: _Reading | None = None
         self._joining: asyncio.Future[Any] | None = None
+        self._snapshot: Snapshot | None = None
 
     async def __aenter__(self) -> Self:
         self._connection = Connection(self.address, self._heard)
@@ -181,21 +197,24 @@ class Client:
         after: int | None = None,
         policy: Policy = "block",
         name: str = "",
+        snapshot: Snapshot | None = None,
     ) -> None:
         """Read these groups, or all the site is in; after a position, or from now on.
+
+        Where groups change, `await snapshot(group)` is called between two messages when somebody joins a group: it
+        returns this application's state of the group, which the joiner gets as `Restored`.
 
         A reader that is too far behind stops its site (`block`), or is dropped (`drop`): reading then raises
         DroppedError, whose `after` is where to join again. The site's status calls the reader by `name`.
         """
         if groups is not None and not groups:
             raise LocalError("no group to read; without a list, all groups of the site are read")
-        for group in groups or ():
-            if group not in self.groups:
-                known = ", ".join(sorted(self.groups))
-                raise LocalError(f"{self.site} is not in group {bounded(group)!r}; it is in {known}")
         self._connection.raise_error()
+        self._snapshot = snapshot
         done = self._joining = self._connection.ask(
-            Tag.JOIN, lambda number: wire.Join(number, groups, after, policy, bounded(name)), self._begin_reading
+            Tag.JOIN,
+            lambda number: wire.Join(number, groups, after, policy, bounded(name), snapshot is not None),
+            self._begin_reading,
         )
         try:
             await asyncio.shield(done)
@@ -222,7 +241,7 @@ class Client:
         """What is delivered from now on is what was joined."""
         if self._reading is not None:  # it was dropped
             self._reading.leave()
-        self._reading = _Reading(self._connection)
+        self._reading = _Reading(self._connection, self._snapshot)
 
     def _heard(self, tag: int, said: Any) -> None:
         """Take what the site says unasked."""
@@ -233,6 +252,8 @@ class Client:
             _taken(self._connection, len(said.body))  # it was under way when the client left
         elif tag == Tag.DROPPED and self._reading is not None:
             self._reading.drop(DroppedError(bounded(said.reason, 500), said.after))
+        elif tag == Tag.WANT_STATE and self._reading is not None:
+            self._reading.put(said)
 
     def lots(self) -> Lots:
         """Iterate over what is delivered, in batches; joins all groups of the site if nothing was joined."""
@@ -241,6 +262,42 @@ class Client:
     def __aiter__(self) -> Messages:
         """Iterate over what is delivered; who stops in between goes on with the next message."""
         return Messages(self._reading or _Later(self))
+
+    def events(self) -> Events:
+        """Iterate over the one stream of this member: `Delivered | ViewChanged | RolledBack | Restored`."""
+        return Events(self._reading or _Later(self))
+
+    # Changes.
+
+    async def create_group(
+        self, group: GroupId, members: list[SiteId], *, policy: str | None = None, delivery: str | None = None
+    ) -> None:
+        """Create a group and wait until it is there; what is not given is as in the other groups."""
+        options = {"policy": policy, "delivery": delivery}
+        await self.change("create", group, members, {name: value for name, value in options.items() if value})
+
+    async def delete_group(self, group: GroupId) -> None:
+        """Delete a group; what was sent to it and is not delivered is dropped."""
+        await self.change("delete", group)
+
+    async def join_group(self, group: GroupId, site: SiteId | None = None) -> None:
+        """Make a site a member of a group; without a name, the site of this client."""
+        await self.change("join", group, [site or self.site])
+
+    async def leave_group(self, group: GroupId, site: SiteId | None = None) -> None:
+        """Let a site be a member of a group no more; without a name, the site of this client."""
+        await self.change("leave", group, [site or self.site])
+
+    async def change(
+        self, what: Any, group: GroupId = "", sites: Iterable[SiteId] = (), options: dict[str, str] | None = None
+    ) -> None:
+        """Ask for any change (`wire.clients.Change`) and wait until it is in force; raises LocalError when refused."""
+        frame = lambda number: wire.Change(number, what, group, tuple(sites), options or {})  # noqa: E731
+        await self._connection.ask(Tag.CHANGE, frame)
+
+    async def configuration(self) -> dict[str, Any]:
+        """Return the configuration in force, as this site knows it."""
+        return cast(dict[str, Any], await self._ask("configuration", ""))
 
     # Asking.
 
@@ -252,7 +309,7 @@ class Client:
         """Return where a message is, as far as this site knows, and what it waits for."""
         return cast(dict[str, Any], await self._ask("explain", message))
 
-    async def _ask(self, what: Literal["status", "explain"], about: str) -> Any:
+    async def _ask(self, what: Literal["status", "explain", "configuration"], about: str) -> Any:
         answer = await self._connection.ask(Tag.ASK, lambda number: wire.Ask(number, what, about))
         return msgspec.json.decode(answer.json)
 

@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
             self._answer(said)
         elif tag == Tag.ERROR:
             self.end(self._why(said))
-        elif tag in (Tag.LOT, Tag.DROPPED):
+        elif tag in (Tag.LOT, Tag.DROPPED, Tag.WANT_STATE):
             self._heard(tag, said)
         else:
             raise PeerError(f"tag {tag} is not expected from a site")

@@ -2,12 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ordercast.client.client import CONNECT_S, Client
-from ordercast.client.values import AckLevel, Delivered, Destination, Policy, Receipt
-from ordercast.names import GroupId
+from ordercast.client.values import AckLevel, Delivered, Destination, Event, Policy, Receipt
+from ordercast.names import GroupId, SiteId
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,9 +63,16 @@ class SyncClient:
         after: int | None = None,
         policy: Policy = "block",
         name: str = "",
+        snapshot: Callable[[GroupId], bytes] | None = None,
     ) -> None:
-        """Read these groups, or all the site is in; see `Client.join`."""
-        self._run(self._client.join(groups, after=after, policy=policy, name=name))
+        """Read these groups, or all the site is in; see `Client.join`. `snapshot` is called while this thread reads."""
+
+        async def give(group: GroupId) -> bytes:
+            assert snapshot is not None
+            return snapshot(group)
+
+        gives = None if snapshot is None else give
+        self._run(self._client.join(groups, after=after, policy=policy, name=name, snapshot=gives))
 
     def leave(self) -> None:
         """Read no more; `join` reads again."""
@@ -80,9 +87,50 @@ class SyncClient:
         while (message := self._run(next_one())) is not None:
             yield message
 
+    def events(self, timeout: float | None = None) -> Iterator[Event]:
+        """Yield the one stream of this member; raises TimeoutError when nothing comes for so long."""
+
+        async def next_one() -> Event | None:
+            return await asyncio.wait_for(anext(self._client.events(), None), timeout)
+
+        while (event := self._run(next_one())) is not None:
+            yield event
+
+    def multicast_many(
+        self, group: Destination, bodies: list[bytes], ack: AckLevel = "none"
+    ) -> tuple[int, list[bytes | None]]:
+        """Send messages as one batch and wait for it; see `Client.multicast_many`."""
+        return self._run(self._client.multicast_many(group, bodies, ack))
+
+    def create_group(
+        self, group: GroupId, members: list[SiteId], *, policy: str | None = None, delivery: str | None = None
+    ) -> None:
+        """Create a group and wait until it is there."""
+        self._run(self._client.create_group(group, members, policy=policy, delivery=delivery))
+
+    def delete_group(self, group: GroupId) -> None:
+        """Delete a group."""
+        self._run(self._client.delete_group(group))
+
+    def join_group(self, group: GroupId, site: SiteId | None = None) -> None:
+        """Make a site a member of a group."""
+        self._run(self._client.join_group(group, site))
+
+    def leave_group(self, group: GroupId, site: SiteId | None = None) -> None:
+        """Let a site be a member of a group no more."""
+        self._run(self._client.leave_group(group, site))
+
+    def configuration(self) -> dict[str, Any]:
+        """Return the configuration in force."""
+        return self._run(self._client.configuration())
+
     def status(self) -> dict[str, Any]:
         """Return what the site says of itself."""
         return self._run(self._client.status())
+
+    def explain(self, message: str) -> dict[str, Any]:
+        """Return where a message is, as far as the site knows."""
+        return self._run(self._client.explain(message))
 
 
 def connect(

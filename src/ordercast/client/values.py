@@ -7,8 +7,8 @@ from ordercast.wire import batch
 from ordercast.wire.clients import AckLevel, Policy
 
 __all__ = [
-    "AckLevel", "Delivered", "Destination", "Lot", "Policy", "Receipt", "Restored", "RolledBack", "Said", "ViewChanged",
-    "said_in", "said_lot", "tidy",
+    "AckLevel", "Delivered", "Destination", "Event", "Lot", "Policy", "Receipt", "Restored", "RolledBack", "Said",
+    "ViewChanged", "events_in", "said_in", "said_lot", "tidy",
 ]  # fmt: skip
 
 Destination = GroupId | tuple[GroupId, ...]
@@ -74,12 +74,15 @@ class ViewChanged(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1)
     epoch: int
     away: tuple[SiteId, ...]
     """Who was taken out because it is suspected, and comes back: what it has of the group stays good."""
+    position: int = -1
+    """Its place in the stream, counted with the messages."""
 
 
 class RolledBack(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):
     """What was delivered at these positions did not happen: undo it, last one first. What stays of it comes again."""
 
     positions: tuple[int, ...]
+    position: int = -1
 
 
 class Restored(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):
@@ -89,10 +92,19 @@ class Restored(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):
     count: int
     state: bytes
     gap: bool
+    position: int = -1
+
+
+def events_in(lot: Lot) -> list["Event"]:
+    """Return everything that a lot holds: messages, or what the site says beside them."""
+    said = said_in(lot)
+    return list(lot.messages()) if said is None else [said]
 
 
 Said = ViewChanged | RolledBack | Restored
 """What a site says in the stream beside messages: one position each, in a lot without a source."""
+Event = Delivered | Said
+"""What the one stream of a member holds where groups change."""
 _said = msgspec.msgpack.Decoder(Said)
 
 
@@ -103,7 +115,10 @@ def said_lot(position: int, groups: tuple[GroupId, ...], said: Said) -> Lot:
 
 def said_in(lot: Lot) -> Said | None:
     """Return what a site says in a lot; None when it has messages."""
-    return _said.decode(batch.unpack(lot.body)[0]) if not lot.source else None
+    if lot.source:
+        return None
+    said: Said = msgspec.structs.replace(_said.decode(batch.unpack(lot.body)[0]), position=lot.position)
+    return said
 
 
 class Receipt(msgspec.Struct, frozen=True):

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 
-from ordercast.client.streams import Lots, Messages
-from ordercast.client.values import Delivered, Lot
+from ordercast.client.streams import Events, Lots, Messages
+from ordercast.client.values import Event, Lot
 from ordercast.errors import DroppedError
 from ordercast.node.readers import Reader
 
@@ -14,7 +14,7 @@ class Inbox:
 
     def __init__(self, reader: Reader, took: Callable[[], None]) -> None:
         self.reader, self._took = reader, took
-        self.unread: Iterator[Delivered] = iter(())
+        self.unread: Iterator[Event] = iter(())
         self._more = asyncio.Event()
         self.closed = False
         self.between: Callable[[], Awaitable[None]] | None = None
@@ -54,6 +54,10 @@ class Inbox:
     def lots(self) -> Lots:
         """Iterate over what is delivered, in batches."""
         return Lots(self)
+
+    def events(self) -> Events:
+        """Iterate over the one stream of a member: `Delivered | ViewChanged | RolledBack | Restored`."""
+        return Events(self)
 
     def __aiter__(self) -> Messages:
         """Iterate over what is delivered, message by message; who stops in between goes on with the next message."""

@@ -133,7 +133,7 @@ def _write(folder: Path, table: str, name: str, values: Values) -> None:
     path = folder / table / f"{name}.parquet"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_suffix(f".{os.getpid()}.tmp")
+        new = path.with_name(f".{name}.{os.getpid()}.tmp")  # hidden: who reads the folder passes over what a kill left
         write_table(pa.table(arrays, names=list(columns)), new)
         new.replace(path)
     except OSError as error:
