@@ -34,7 +34,7 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]]]] = [
     ("what is dropped is not said", C, [("        self.tell(io.Dropped(effect.groups, batch.unpack(effect.body), effect.reason))\n", "")]),
     ("an empty site waits for calls", C, [("            self.tell(io.Dial(peer))\n        untold", "            pass\n        untold")]),
     ("a lost disk is refused", R, [("        if self.settings.changes and hello.incarnation > known.incarnation:", "        if False:")]),
-    ("a site does not know its new groups", C, [("        self._number = setup.number\n", "        self._number = setup.number\n        if setup.number > 1:\n            return\n")]),
+    ("a site does not know its new groups", C, [("        self._number, self.causal = setup.number, setup.causal\n", "        self._number, self.causal = setup.number, setup.causal\n        if setup.number > 1:\n            return\n")]),
     ("a request does not wake the site", C, [("        self.step(event)\n        self.pace.rest(self.clock())", "        self.step(event)")]),
     ("index entries are written before what they speak of", R, [("        records, self._records = self._records, []\n        behind, self._behind = self._behind, []\n        self._writing = (len(records), behind, positions, None)\n        self._tell(Write(records, positions))\n        return True", "        self._writing = (0, [], positions, None)\n        self._tell(Write([], positions))\n        return True")]),
 ]  # fmt: skip

@@ -100,3 +100,28 @@ async def alone(config: Cluster) -> Any:
     """Run p only; others of the cluster are dead."""
     async with Site(config, "p") as site:
         yield site
+
+
+async def kill(site: Site) -> None:
+    """End a site without a word, as kill -9 does: nothing is sent, written or said any more."""
+    site.feed = site.turn = lambda *_: None  # type: ignore[method-assign, assignment]
+    site.carrier.cancel()
+    await site.dialer.stop()
+    for listener in site._listeners:
+        listener.close()
+    if site.port is not None:
+        site.port.close()
+    site.links.abort()
+    site.links.close()
+    if site._disk is not None:
+        site._disk.close()
+    site.started = False
+
+
+async def begun(sites: dict[str, Site]) -> None:
+    """Wait until a cluster whose groups change has begun, and everybody is in the same configuration."""
+    while True:
+        numbers = {site.changes.setup.number for site in sites.values() if site.changes is not None}
+        if len(numbers) == 1 and numbers.pop():
+            return
+        await asyncio.sleep(0.01)

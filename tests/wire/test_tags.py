@@ -25,10 +25,10 @@ def test_numbers_are_never_changed_or_used_again() -> None:
         " do_multicast=60 accept=61 accepted=62 fetch=63 latest=64 stable=65"
         " prepare=70 promise=71 vote=72 voted=73 outvoted=74 decided=75 at=76 wish=77 request_done=78 stop=79"
         " report=80 fetch_bodies=81 body=82 installed=83 done=84 ask_state=85 state=86 have=89 all_have=90"
-        " ask_safe=91 whereabouts=92 ask_installed=93 ask_done=94 ask_have=95 released=96 hello=100 refuse=101"
-        " heartbeat=102"
+        " ask_safe=91 whereabouts=92 ask_installed=93 ask_done=94 ask_have=95 released=96 ready=97 began=98"
+        " hello=100 refuse=101 heartbeat=102"
         " login=110 welcome=111 join=112 lot=113 taken=114 leave=115 post=116 receipt=117 ask=118 answer=119 error=120"
-        " dropped=121"
+        " dropped=121 change=122 want_state=123 give_state=124"
     )
     known = dict(one.split("=") for one in given.split())
 

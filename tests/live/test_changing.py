@@ -1,0 +1,440 @@
+"""Clusters whose groups change and whose sites fail, on real TCP and real disks."""
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ordercast
+from ordercast.client import sync
+from ordercast.client.values import Delivered, Event, Restored, ViewChanged
+from ordercast.errors import InputError, LocalError
+from ordercast.live.config import Cluster
+from ordercast.live.site import Site
+from ordercast.names import Delivery, Policy
+from tests.support.live import Running, begun, cluster, kill, quiet, run, until
+
+GROUPS = {"a": ["p", "q"], "b": ["q", "r"], "c": ["p", "q", "r"]}
+FAST: dict[str, Any] = {"policy": "available", "suspect_after": 0.3, "durable": True}
+
+
+def changing(folder: Path, **options: Any) -> Cluster:
+    return cluster(folder, GROUPS, **{**FAST, **options})
+
+
+class Application:
+    """Reads everything, keeps the bodies of each group, and gives its state to others."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, list[bytes]] = {}
+        self.events: list[Event] = []
+
+    async def read(self, site: Site, after: int | None = None) -> None:
+        """Read until the site ends."""
+        async for event in site.inbox(after=after, snapshot=self.state).events():
+            self.take(event)
+
+    def take(self, event: Event) -> None:
+        """Apply one event."""
+        self.events.append(event)
+        if isinstance(event, Delivered):
+            for group in event.group.split("+"):
+                self.groups.setdefault(group, []).append(event.body)
+        elif isinstance(event, Restored):
+            self.groups[event.group] = event.state.split(b"\n") if event.state else []
+
+    async def state(self, group: str) -> bytes:
+        """Return what it has of a group."""
+        return b"\n".join(self.groups.get(group, []))
+
+
+async def ended(tasks: "list[asyncio.Task[None]]") -> None:
+    """End readers; those of a site that was killed wait for ever."""
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, Exception):
+            raise result
+
+
+def test_a_cluster_begins_when_all_its_sites_are_there(tmp_path: Path) -> None:
+    """Until then nothing is ordered, and the status says who is missing."""
+
+    async def work() -> None:
+        config = changing(tmp_path)
+        sites = {name: Site(config, name) for name in "pqr"}
+        await sites["p"].start()
+        await sites["q"].start()
+        await until(lambda: "r" in str(sites["p"].status()["held"]) and "q" not in str(sites["p"].status()["held"]))
+        with pytest.raises(LocalError, match="there is no group 'a'"):
+            await sites["p"].multicast("a", b"too early")
+        assert sites["p"].changes is not None
+        assert sites["p"].changes.setup.number == 0
+
+        await sites["r"].start()
+        await begun(sites)
+        await sites["p"].multicast("c", b"now", ack="safe")
+        await quiet(sites)
+        for site in sites.values():
+            await site.stop()
+
+    run(work())
+
+
+def test_sites_that_were_told_different_things_do_not_begin(tmp_path: Path) -> None:
+    async def work() -> None:
+        config = cluster(tmp_path, {"a": ["p", "q"]}, **FAST)
+        other = Cluster(
+            sites=config.sites, clients=config.clients, groups={"a": ["p"]}, folder=str(tmp_path), **FAST
+        )  # fmt: skip
+        async with Site(config, "p") as p, Site(other, "q") as q:
+            await until(lambda: all(p.status()["peers"].values()))
+            await asyncio.sleep(0.3)
+            assert p.changes is not None and q.changes is not None
+            assert (p.changes.setup.number, q.changes.setup.number) == (0, 0)
+            assert "no word yet from q" in p.status()["held"][0]["reason"]
+
+    run(work())
+
+
+def test_an_application_creates_joins_leaves_and_deletes_groups(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with Running(changing(tmp_path)) as sites:
+            await begun(sites)
+            config = sites["p"].cluster
+            async with ordercast.connect(config.clients["p"]) as client:
+                await client.join(after=-1)
+                await client.create_group("d", ["p", "r"], delivery="agreed")
+                await client.multicast("d", b"one", ack="safe")
+                await client.join_group("d", "q")
+                await client.multicast("d", b"two", ack="safe")
+                await client.leave_group("d", "r")
+                known = await client.configuration()
+                assert known["groups"]["d"]["members"] == ["p", "q"]
+                assert known["groups"]["d"]["delivery"] == "agreed"
+                with pytest.raises(LocalError, match="there is a group 'd' already"):
+                    await client.create_group("d", ["p"])
+                with pytest.raises(LocalError, match="there is no site 'x'"):
+                    await client.join_group("d", "x")
+                await client.delete_group("d")
+                with pytest.raises(LocalError, match="there is no group 'd'"):
+                    await client.multicast("d", b"three", ack="safe")
+                found = []
+                async for event in client.events():
+                    found.append(event)
+                    if isinstance(event, ViewChanged) and not event.members:
+                        break
+            views = [event.members for event in found if isinstance(event, ViewChanged)]
+            assert views == [("p", "r"), ("p", "q", "r"), ("p", "q"), ()]
+            assert [event.body for event in found if isinstance(event, Delivered)] == [b"one", b"two"]
+            assert [event.position for event in found] == list(range(len(found)))
+            await quiet(sites)
+
+    run(work())
+
+
+@pytest.mark.parametrize("delivery", list(Delivery))
+def test_the_others_go_on_without_a_dead_site_which_comes_back(tmp_path: Path, delivery: Delivery) -> None:
+    """Policy available: nothing is lost, and who was away has in the end what the others have."""
+
+    async def work() -> None:
+        config = changing(tmp_path, delivery=delivery)
+        sites = {name: Site(config, name) for name in "pqr"}
+        for site in sites.values():
+            await site.start()
+        await begun(sites)
+        applications = {name: Application() for name in "pqr"}
+        reading = [asyncio.create_task(applications[name].read(sites[name], -1)) for name in "pqr"]
+        for number in range(5):
+            await sites["p"].multicast("c", b"before %d" % number, ack="safe")
+        await kill(sites["r"])
+        for number in range(5):
+            await sites["p"].multicast("c", b"without %d" % number, ack="safe")
+        assert sites["p"].changes is not None
+        assert sites["p"].changes.setup.away == {"r": ("b", "c")}
+
+        sites["r"] = Site(config, "r")
+        await sites["r"].start()
+        await until(lambda: sites["p"].changes is not None and not sites["p"].changes.setup.away)
+        reading.append(asyncio.create_task(applications["r"].read(sites["r"], len(applications["r"].events) - 1)))
+        await sites["r"].multicast("c", b"after", ack="safe")
+        await begun(sites)
+        await until(lambda: all(app.groups["c"][-1] == b"after" for app in applications.values()))
+        await quiet(sites)
+        for site in sites.values():
+            await site.stop()
+        await ended(reading)
+        expected = [*(b"before %d" % n for n in range(5)), *(b"without %d" % n for n in range(5)), b"after"]
+        assert {name: app.groups["c"] for name, app in applications.items()} == dict.fromkeys("pqr", expected)
+
+    run(work())
+
+
+def test_exactly_the_groups_of_a_dead_site_wait(tmp_path: Path) -> None:
+    """Policy atomic: nobody is taken out; a group without the dead site goes on."""
+
+    async def work() -> None:
+        groups = {"a": ["p", "q"], "b": ["q", "r"]}
+        config = cluster(tmp_path, groups, **{**FAST, "policy": "atomic"})
+        sites = {name: Site(config, name) for name in "pqr"}
+        for site in sites.values():
+            await site.start()
+        await begun(sites)
+        await kill(sites["r"])
+        await until(lambda: "r" in sites["q"].asked("configuration")["suspected"])
+        await sites["p"].multicast("a", b"goes on", ack="safe")
+        waits = asyncio.create_task(sites["q"].multicast("b", b"waits", ack="safe"))
+        await until(lambda: any("r" in held["reason"] for held in sites["q"].status()["held"]))
+        assert not waits.done()
+
+        sites["r"] = Site(config, "r")
+        await sites["r"].start()
+        await waits
+        await quiet(sites)
+        for site in sites.values():
+            await site.stop()
+
+    run(work())
+
+
+def test_a_site_that_lost_its_disk_is_given_the_state(tmp_path: Path) -> None:
+    """It comes back with its name and an empty folder, and is never taken for a new one that begins a cluster."""
+
+    async def work() -> None:
+        config = changing(tmp_path, states=True)
+        sites = {name: Site(config, name) for name in "pqr"}
+        for site in sites.values():
+            await site.start()
+        await begun(sites)
+        applications = {name: Application() for name in "pqr"}
+        reading = [asyncio.create_task(applications[name].read(sites[name], -1)) for name in "pqr"]
+        for number in range(3):
+            await sites["q"].multicast("c", b"%d" % number, ack="safe")
+        await kill(sites["p"])  # the founder
+        shutil.rmtree(Path(config.folder) / config.data / "p")
+        await sites["q"].multicast("c", b"3", ack="safe")
+
+        sites["p"] = Site(config, "p")
+        await sites["p"].start()
+        await until(lambda: sites["q"].changes is not None and not sites["q"].changes.setup.away)
+        new = applications["p"] = Application()
+        reading.append(asyncio.create_task(new.read(sites["p"], -1)))
+        await begun(sites)
+        await sites["r"].multicast("c", b"4", ack="safe")
+        await until(lambda: new.groups.get("c", [])[-1:] == [b"4"])
+        await quiet(sites)
+        for site in sites.values():
+            await site.stop()
+        await ended(reading)
+        assert new.groups["c"] == [b"0", b"1", b"2", b"3", b"4"]
+        assert any(isinstance(event, Restored) and event.group == "c" for event in new.events)
+
+    run(work())
+
+
+def test_a_client_gives_the_state_of_its_groups(tmp_path: Path) -> None:
+    """Over the client port, between two messages; the joiner gets it before anything else of the group."""
+
+    async def work() -> None:
+        async with Running(changing(tmp_path, states=True)) as sites:
+            await begun(sites)
+            config, application = sites["p"].cluster, Application()
+
+            async def serve(name: str) -> None:
+                async with ordercast.connect(config.clients[name]) as client:
+                    await client.join(after=-1, snapshot=application.state)
+                    async for event in client.events():
+                        application.take(event)
+
+            serving = asyncio.create_task(serve("p"))
+            other = asyncio.create_task(Application().read(sites["q"], -1))
+            await sites["p"].multicast("a", b"one", ack="safe")
+            await sites["p"].join_group("a", "r")
+            joiner = Application()
+            reading = asyncio.create_task(joiner.read(sites["r"], -1))
+            await sites["p"].multicast("a", b"two", ack="safe")
+            await until(lambda: joiner.groups.get("a") == [b"one", b"two"])
+            await ended([serving, other, reading])
+
+    run(work())
+
+
+def test_a_client_that_gives_states_where_none_are_asked_for_is_refused(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with Running(changing(tmp_path)) as sites:
+            await begun(sites)
+            async with ordercast.connect(sites["p"].cluster.clients["p"]) as client:
+                with pytest.raises(LocalError, match="states = true is not in the cluster's file"):
+                    await client.join(snapshot=Application().state)
+
+    run(work())
+
+
+def test_a_site_is_added_moves_and_is_removed(tmp_path: Path) -> None:
+    async def work() -> None:
+        config = changing(tmp_path)
+        sites = {name: Site(config, name) for name in "pqr"}
+        for site in sites.values():
+            await site.start()
+        await begun(sites)
+        new = cluster(tmp_path / "new", {"a": ["s"]}, **FAST)
+        there = str(tmp_path / "new")
+        joining = Cluster(
+            sites={**config.sites, **new.sites}, groups=GROUPS, folder=there, clients=new.clients, **FAST
+        )  # fmt: skip
+        await sites["p"].change("add", "", ("s",), {"address": new.sites["s"]})
+        s = Site(joining, "s", joins=True)
+        await s.start()
+        await until(lambda: s.changes is not None and s.changes.setup.number > 0)
+        await sites["p"].join_group("c", "s")
+        await begun({**sites, "s": s})
+        await s.multicast("c", b"from the new one", ack="safe")
+
+        await s.stop()
+        elsewhere = cluster(tmp_path, {"a": ["s"]}, **FAST)
+        moved = Cluster(
+            sites={**joining.sites, **elsewhere.sites}, groups=GROUPS, folder=there, **FAST
+        )  # fmt: skip
+        s = Site(moved, "s", joins=True)
+        await s.start()
+        await until(lambda: sites["p"].asked("configuration")["sites"]["s"]["sites"] == moved.sites["s"])
+        await until(lambda: not sites["p"].asked("configuration")["away"])
+        await begun({**sites, "s": s})
+        await s.multicast("c", b"from elsewhere", ack="safe")
+
+        await sites["q"].change("remove", "", ("s",))
+        await until(lambda: all("s" not in site.asked("configuration")["sites"] for site in sites.values()))
+        await sites["p"].multicast("c", b"without it", ack="safe")
+        await s.stop()
+        await quiet(sites)
+        for site in sites.values():
+            await site.stop()
+
+    run(work())
+
+
+def test_a_minority_changes_nothing_and_says_so(tmp_path: Path) -> None:
+    async def work() -> None:
+        config = changing(tmp_path)
+        sites = {name: Site(config, name) for name in "pqr"}
+        for site in sites.values():
+            await site.start()
+        await begun(sites)
+        await kill(sites["q"])
+        await kill(sites["r"])
+        asked = asyncio.create_task(sites["p"].create_group("d", ["p"]))
+        await until(lambda: "preparing: no answer yet from q, r" in str(sites["p"].status()["held"]))
+        assert not asked.done()
+        await sites["p"].stop()
+        with pytest.raises(ordercast.LostError, match="may be done, or not"):
+            await asked
+
+    run(work())
+
+
+def test_who_may_change_and_who_may_look(tmp_path: Path) -> None:
+    async def work() -> None:
+        rights = {
+            "tokens": {"t1": "boss", "t2": "writer", "t3": "nobody"}, "send": {"writer": ["a"]}, "admin": ["boss"],
+        }  # fmt: skip
+        async with Running(changing(tmp_path, security=rights)) as sites:
+            await begun(sites)
+            address = sites["p"].cluster.clients["p"]
+            async with ordercast.connect(address, "t1") as boss, ordercast.connect(address, "t2") as writer:
+                await boss.create_group("d", ["p"])
+                with pytest.raises(LocalError, match="client writer may not change groups and sites"):
+                    await writer.delete_group("d")
+                assert (await writer.status())["site"] == "p"
+                with pytest.raises(LocalError, match="client boss may not send in group a"):
+                    await boss.multicast("a", b"no", ack="safe")
+            async with ordercast.connect(address, "t3") as nobody:
+                with pytest.raises(LocalError, match="client nobody has no right here"):
+                    await nobody.status()
+
+    run(work())
+
+
+def test_groups_that_are_fixed_say_so(tmp_path: Path) -> None:
+    async def work() -> None:
+        config = cluster(tmp_path, {"a": ["p"]})
+        async with Running(config), ordercast.connect(config.clients["p"]) as client:
+            with pytest.raises(LocalError, match="groups are fixed here"):
+                await client.create_group("d", ["p"])
+            with pytest.raises(LocalError, match="groups are fixed here"):
+                await client.configuration()
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"policy": "available", "durable": False}, "policy available takes durable = true"),
+        ({"policy": "atomic", "durable": True, "export": "run"}, "policy atomic takes no export"),
+        ({"policy": "atomic", "durable": True, "max_load": 3}, "takes no max_load"),
+        ({"policy": "available", "durable": True, "suspect_after": 0.0}, "is not between 0.2 and 3600 seconds"),
+        ({"delivery": "safe"}, "delivery is for groups that change"),
+        ({"states": True}, "states is for groups that change"),
+        ({"options": {"a": {"policy": "atomic"}}}, "options are for groups that change"),
+        ({**FAST, "options": {"x": {"policy": "atomic"}}}, "there is no group 'x'"),
+        ({**FAST, "causal": True, "delivery": "agreed"}, "causal order with policy available takes delivery safe"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(tmp_path: Path, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        cluster(tmp_path, GROUPS, **options)
+
+
+def test_what_a_file_asks_for_is_what_a_cluster_begins_with(tmp_path: Path) -> None:
+    """Delivery is safe by default where groups go on without a dead member, because nothing is rolled back then."""
+    from ordercast.live.changing import setup_of
+
+    config = changing(tmp_path, options={"b": {"policy": "atomic"}}, protocol="sequencer")
+    setup = setup_of(config)
+
+    assert (setup.groups["a"].policy, setup.groups["a"].delivery) == (Policy.AVAILABLE, Delivery.SAFE)
+    assert (setup.groups["b"].policy, setup.groups["b"].delivery) == (Policy.ATOMIC, Delivery.AGREED)
+    assert setup.groups["b"].protocol == "sequencer"
+    assert setup.sites["p"] == f"{config.sites['p']}/{config.clients['p']}"
+
+
+def test_a_history_of_fixed_groups_is_not_taken_for_one_that_changes(tmp_path: Path) -> None:
+    async def work() -> None:
+        config = cluster(tmp_path, {"a": ["p"]}, durable=True)
+        async with Site(config, "p") as site:
+            await site.multicast("a", b"one", ack="safe")
+        with pytest.raises(ordercast.HistoryError, match="policy was fixed, now it is available"):
+            async with Site(Cluster(sites=config.sites, groups={"a": ["p"]}, folder=str(tmp_path), **FAST), "p"):
+                pass
+
+    run(work())
+
+
+def test_the_same_without_await(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with Running(changing(tmp_path)) as sites:
+            await begun(sites)
+
+            def script(address: str) -> list[Event]:
+                with sync.connect(address) as client:
+                    client.join(after=-1)
+                    client.create_group("d", ["p", "q"])
+                    client.multicast_many("d", [b"one", b"two"], ack="safe")
+                    client.leave_group("d", "q")
+                    client.delete_group("d")
+                    assert "d" not in client.configuration()["groups"]
+                    found: list[Event] = []
+                    for event in client.events(timeout=5):
+                        found.append(event)
+                        if isinstance(event, ViewChanged) and not event.members:
+                            return found
+                return []
+
+            found = await asyncio.to_thread(script, sites["p"].cluster.clients["p"])
+            assert [type(event).__name__ for event in found] == [
+                "ViewChanged", "Delivered", "Delivered", "ViewChanged", "ViewChanged",
+            ]  # fmt: skip
+
+    run(work())
