@@ -1,0 +1,343 @@
+"""Chaos for clusters whose groups change: real processes, operators and applications; judged by `verify.changes`.
+
+Sites are killed, stopped for longer than it takes to suspect them, lose their disks, are removed and added again, while
+groups are created, deleted, joined and left. Every site has an application that reads the one stream of its site, keeps
+what it has read and where, and gives its state to others; and one that sends, with every kind of receipt.
+"""
+
+import asyncio
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ordercast.client.client import Client, connect
+from ordercast.client.values import AckLevel, Delivered, Lot, Restored, RolledBack, ViewChanged, said_in
+from ordercast.errors import LocalError, OrdercastError
+from ordercast.live.ports import free_ports
+from ordercast.names import GroupId, SiteId
+from ordercast.verify.changes import Changes
+
+GROUPS = {"g0": ["s0", "s1", "s2"], "g1": ["s1", "s2", "s3"], "g2": ["s3", "s4"], "g3": ["s0", "s4"]}
+SITES = ["s0", "s1", "s2", "s3", "s4"]
+SUSPECT_S = 0.6
+SETTLE_S = 60.0  # for everything to be done after the last trouble
+WORDS = ("site.bug", "site.failed", "Traceback")
+
+
+class Application:
+    """What reads the stream of one site; it keeps its state, and its position with it, like one with a disk."""
+
+    def __init__(self, chaos: "ChangingChaos", site: SiteId) -> None:
+        self.chaos, self.site = chaos, site
+        self.forget()
+        self.groups = {group for group, members in GROUPS.items() if site in members}
+
+    def forget(self) -> None:
+        """Begin with nothing."""
+        self.next, self.groups = 0, set[GroupId]()
+        self.positions: list[int] = []
+
+    async def state(self, group: GroupId) -> bytes:
+        """Return what it has of a group."""
+        return "\n".join(self.chaos.judge.at(self.site).groups.get(group, [])).encode()
+
+    async def run(self) -> None:
+        """Read, through all restarts of the site."""
+        chaos = self.chaos
+        while chaos.reading:
+            life = chaos.disks[self.site]
+            try:
+                async with connect(chaos.clients[self.site], timeout=2.0) as client:
+                    await client.join(after=self.next - 1, snapshot=self.state)
+                    async for lot in client.lots():
+                        if chaos.disks[self.site] != life:
+                            break
+                        self.take(lot)
+                        if chaos.trouble and chaos.chance.random() < 0.01:
+                            await asyncio.sleep(chaos.chance.uniform(0.1, 1.0))
+            except OrdercastError:
+                await asyncio.sleep(0.05)
+
+    def take(self, lot: Lot) -> None:
+        """Apply what was delivered, and let the judge see it."""
+        judge, site = self.chaos.judge, self.site
+        if lot.position != self.next:
+            judge.problem("positions", f"{site} reads position {lot.position}, not {self.next}")
+        self.next = lot.last + 1
+        said = said_in(lot)
+        if said is None:
+            for index, message in enumerate(lot.messages()):
+                own = {group for group in lot.groups if group in self.groups}
+                judge.delivered(site, name_of(message), lot.groups, lot.stamp + index.to_bytes(4, "big"), own)
+                self.positions.append(message.position)
+            return
+        match said:
+            case RolledBack(positions):
+                if tuple(self.positions[len(self.positions) - len(positions) :]) != positions:
+                    judge.problem("positions", f"{site} is to undo {positions}, and the last are others")
+                del self.positions[len(self.positions) - len(positions) :]
+                judge.rolled(site, len(positions), safe=self.chaos.delivery == "safe")
+                self.chaos.counts["rolled back"] += len(positions)
+            case Restored(group, _, state, _):
+                judge.restored(site, group, [line for line in state.decode().split("\n") if line])
+                self.groups.add(group)
+            case ViewChanged(group, members, _, left, _, away):
+                if site in members:
+                    self.groups.add(group)
+                elif site in left and site not in away:
+                    self.groups.discard(group)
+                    judge.left(site, group)
+
+
+def name_of(message: Delivered) -> str:
+    """Return the name that a message was given by its sender."""
+    return message.body.partition(b" ")[0].decode(errors="replace")
+
+
+class ChangingChaos:
+    """One cluster in trouble."""
+
+    def __init__(
+        self, folder: Path, protocol: str, policy: str, delivery: str, seed: int, level: str = "acyclic"
+    ) -> None:
+        self.folder, self.delivery, self.policy = folder, delivery, policy
+        self.chance = random.Random(seed)
+        ports = free_ports(2 * len(SITES))
+        self.addresses = {site: f"127.0.0.1:{ports.pop()}" for site in SITES}
+        self.clients = {site: f"127.0.0.1:{ports.pop()}" for site in SITES}
+        self.path = folder / "cluster.toml"
+        text = [
+            f'protocol = "{protocol}"', f'policy = "{policy}"', f'delivery = "{delivery}"', f'level = "{level}"',
+            f"suspect_after = {SUSPECT_S}", "states = true", "[sites]",
+            *(f'{site} = "{at}"' for site, at in self.addresses.items()), "[clients]",
+            *(f'{site} = "{at}"' for site, at in self.clients.items()), "[limits]", "checkpoint_bytes = 4096",
+            "inbox_bytes = 65536", "[groups]", *(f"{group} = {members}" for group, members in GROUPS.items()),
+        ]  # fmt: skip
+        self.path.write_text("\n".join(text))
+        self.judge = Changes(frozenset({"fifo", "total", *(["acyclic"] if level == "acyclic" else [])}))
+        self.counts: Counter[str] = Counter()
+        self.numbers = dict.fromkeys(SITES, 0)
+        self.disks = dict.fromkeys(SITES, 0)
+        self.processes: dict[SiteId, subprocess.Popen[bytes]] = {}
+        self.stuck: list[str] = []
+        self.deleted: set[GroupId] = set()
+        self.known: dict[str, Any] = {}  # the newest configuration that was heard of
+        self.trouble = self.reading = True
+
+    # Processes.
+
+    def start(self, site: SiteId) -> None:
+        """Start a site's process."""
+        command = [sys.executable, "-m", "ordercast", "site", site, "--cluster", str(self.path)]
+        with (self.folder / f"{site}.log").open("ab") as log:
+            self.processes[site] = subprocess.Popen(command, stdout=log, stderr=log)
+
+    async def _end(self, site: SiteId, how: signal.Signals) -> None:
+        process = self.processes[site]
+        if process.poll() is not None:
+            self.stuck.append(f"{site} ended by itself with exit code {process.returncode}")
+        process.send_signal(how)
+        until = time.monotonic() + SETTLE_S
+        while process.poll() is None:
+            await asyncio.sleep(0.01)
+            if time.monotonic() > until:
+                self.stuck.append(f"{site} did not stop when it was told to")
+                process.kill()
+
+    # A run.
+
+    async def run(self, kills: int, changes: int, say: Callable[[str], None] = lambda _: None) -> None:
+        """Let so many kills and changes happen under load; then heal, and wait until nothing is left."""
+        for site in SITES:
+            self.start(site)
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            await self._settled()
+            self.applications = {site: Application(self, site) for site in SITES}
+            tasks += [asyncio.create_task(application.run()) for application in self.applications.values()]
+            senders = [asyncio.create_task(self._send(site)) for site in SITES]
+            tasks += senders
+            operator = asyncio.create_task(self._operate(changes))
+            tasks.append(operator)
+            while self.counts["kill"] < kills or not operator.done():
+                await self._hurt(self.chance.choice(["kill", "kill", "kill", "stop", "lose", "restart"]))
+                say(f"{self.counts['kill']} kills, {self.counts['change']} changes, {len(self.judge.sends)} messages")
+            self.trouble = False
+            await asyncio.gather(*senders)
+            await self._settled()
+            await self._read_all()
+        except TimeoutError as error:
+            self.stuck.append(str(error))
+        finally:
+            self.trouble = self.reading = False
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for site, process in self.processes.items():
+                if process.poll() is None:
+                    process.send_signal(signal.SIGCONT)
+                    await self._end(site, signal.SIGTERM)
+
+    async def _hurt(self, kind: str) -> None:
+        chance, site = self.chance, self.chance.choice(SITES)
+        await asyncio.sleep(chance.uniform(0.0, 0.6))
+        if kind == "lose":
+            await self._settled()  # one lost disk at a time is survived, two at once may not be
+        self.counts[kind] += 1
+        if kind == "stop":
+            self.processes[site].send_signal(signal.SIGSTOP)
+            await asyncio.sleep(chance.choice([0.2, 2.5 * SUSPECT_S]))
+            self.processes[site].send_signal(signal.SIGCONT)
+            return
+        await self._end(site, signal.SIGTERM if kind == "restart" else signal.SIGKILL)
+        if kind == "lose":
+            there = {group: tuple(told["there"]) for group, told in self.known["groups"].items()}
+            shutil.rmtree(self.folder / "data" / site)
+            self.disks[site] += 1
+            self.applications[site].forget()
+            self.judge.forgot(site, there)
+        await asyncio.sleep(chance.choice([0.0, 0.3, 2.5 * SUSPECT_S]))
+        self.start(site)
+        if kind == "lose":
+            await self._settled()
+            self.judge.taken_in(site)
+
+    async def _operate(self, changes: int) -> None:
+        """Ask for changes, anywhere; those that cannot be done are refused, and count too."""
+        chance, made = self.chance, 0
+        while self.counts["change"] < changes:
+            await asyncio.sleep(chance.uniform(0.0, 0.8))
+            groups = sorted(self.known["groups"])
+            group, site, what = (
+                chance.choice(groups),
+                chance.choice(SITES),
+                chance.choice(["create", "delete", "join", "leave"]),
+            )
+            members: tuple[SiteId, ...] = (site,)
+            if what == "create" or len(groups) < 3:
+                made += 1
+                what, group, members = "create", f"n{made}", tuple(chance.sample(SITES, chance.choice([1, 2, 3])))
+            if what == "delete":
+                self.deleted.add(group)
+            try:
+                async with asyncio.timeout(10), connect(self.clients[chance.choice(SITES)], timeout=2.0) as client:
+                    await client.change(what, group, members if what != "delete" else ())
+                    self.counts[what] += 1
+            except LocalError:
+                self.counts["refused"] += 1
+            except (OrdercastError, TimeoutError):
+                self.counts["unanswered"] += 1
+            self.counts["change"] += 1
+            await self._look()
+
+    async def _look(self) -> list[dict[str, Any]]:
+        """Ask every site for its configuration and its status; a number must name one configuration."""
+        found = []
+        for site in SITES:
+            with suppress(OrdercastError, TimeoutError):
+                async with asyncio.timeout(3), connect(self.clients[site], timeout=2.0) as client:
+                    known, status = await client.configuration(), await client.status()
+                    found.append({"site": site, "known": known, "status": status})
+                    same = {key: value for key, value in known.items() if key not in ("manager", "suspected")}
+                    if known["number"]:
+                        self.judge.decided(site, known["number"], same)
+                    if known["number"] >= self.known.get("number", 0):
+                        self.known = known
+        return found
+
+    async def _settled(self) -> None:
+        """Wait until all sites are in one configuration, nobody is away, and nothing is held."""
+        until, left = time.monotonic() + SETTLE_S, ""
+        while time.monotonic() < until:
+            found = await self._look()
+            numbers = {one["known"]["number"] for one in found}
+            left = f"{len(found)} of {len(SITES)} sites answer, in configurations {numbers}"
+            if len(found) == len(SITES) and len(numbers) == 1 and numbers != {0} and not self.known["away"]:
+                if not self.trouble or not hasattr(self, "applications"):
+                    held = {one["site"]: one["status"]["held"][:2] for one in found if one["status"]["held"]}
+                    unsafe = {
+                        o["site"]: o["status"]["unsafe_envelopes"] for o in found if o["status"]["unsafe_envelopes"]
+                    }
+                    left = f"held {held}, not safe {unsafe}"
+                    if not held and not unsafe:
+                        return
+                else:
+                    return
+            await asyncio.sleep(0.1)
+        raise TimeoutError(f"not settled after {SETTLE_S:g} s: {left}; away {self.known.get('away')}")
+
+    async def _read_all(self) -> None:
+        """Wait until every application has read everything."""
+        until = time.monotonic() + SETTLE_S
+        while time.monotonic() < until:
+            delivered = {one["site"]: one["status"]["delivered"] for one in await self._look()}
+            behind = {site: app.next for site, app in self.applications.items() if app.next != delivered.get(site)}
+            if not behind:
+                return
+            await asyncio.sleep(0.1)
+        raise TimeoutError(f"not everything is read: {behind} of {delivered}")
+
+    # Sending.
+
+    async def _send(self, site: SiteId) -> None:
+        while self.trouble:
+            try:
+                async with connect(self.clients[site], timeout=2.0) as client:
+                    waiting: set[asyncio.Task[None]] = set()
+                    try:
+                        while self.trouble:
+                            waiting.add(asyncio.create_task(self._post(client, site)))
+                            await asyncio.sleep(self.chance.uniform(0.0, 0.15))
+                            if len(waiting) > 10:
+                                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                            for task in [task for task in waiting if task.done()]:
+                                waiting.discard(task)
+                                task.result()
+                    finally:
+                        await asyncio.gather(*waiting, return_exceptions=True)
+            except OrdercastError:
+                await asyncio.sleep(0.1)
+
+    async def _post(self, client: Client, site: SiteId) -> None:
+        groups = (self.chance.choice(sorted(self.known["groups"])),)
+        self.numbers[site] += 1
+        number, life = self.numbers[site], self.disks[site]
+        name = f"{site}:{number}" if not life else f"{site}/{life + 1}:{number}"
+        acks: list[AckLevel] = ["none", "ordered", "safe"]
+        ack = self.chance.choice(acks)
+        self.judge.sent(name, site, number, groups)
+        try:
+            await client.multicast_many(groups, [name.encode() + b" " + bytes(self.chance.choice([0, 50, 500]))], ack)
+        except LocalError:
+            self.judge.dropped.add(name)
+        except OrdercastError:
+            self.judge.lost.add(name)  # it may have been sent, or not
+            raise
+        else:
+            self.counts[f"ack {ack}"] += 1
+            if life != self.disks[site]:
+                self.judge.lost.add(name)
+            elif ack == "safe":
+                there = {site for group in groups for site in self.known["groups"].get(group, {}).get("there", ())}
+                self.judge.called_safe(name, there)
+
+    # The end.
+
+    def findings(self) -> list[tuple[str, str]]:
+        """Return everything that was not kept."""
+        for group in sorted(self.deleted):
+            self.judge.deleted(group)
+        members = {group: told["there"] for group, told in self.known["groups"].items() if group not in self.deleted}
+        found = [("stuck", line) for line in self.stuck]
+        for site in SITES:
+            text = (self.folder / f"{site}.log").read_text(errors="replace")
+            found += [("bug", f"{text.count(word)} x {word} in the log of {site}") for word in WORDS if word in text]
+        return found + self.judge.findings(members, frozenset(self.known["sites"]))
