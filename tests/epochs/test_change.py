@@ -18,7 +18,7 @@ def setup(level: Level = Level.ACYCLIC, policy: Policy = Policy.ATOMIC, causal: 
 
 
 def ask(old: Setup, *changes: Change, suspected: str = "") -> Planned:
-    asked = [("a", number, change) for number, change in enumerate(changes, start=old.answered.get("a", 0) + 1)]
+    asked = [("a", number, change) for number, change in enumerate(changes, start=max(old.answered.get("a", (0,))) + 1)]
     found = wanted(old, asked, frozenset(suspected))
     assert found is not None
     return plan_change(old, found)
@@ -50,7 +50,7 @@ def test_what_cannot_be_done_is_refused_and_the_rest_is_done() -> None:
 
     assert [number for _, number, _ in planned.refused] == list(range(1, len(no) + 1))
     assert list(planned.setup.groups) == ["x"]
-    assert planned.setup.answered == {"a": len(no) + 1}
+    assert planned.setup.answered == {"a": (len(no) + 1,)}
 
 
 @pytest.mark.parametrize(

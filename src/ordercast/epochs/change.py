@@ -61,6 +61,7 @@ def wanted(
     touch: Iterable[ClassId] = (),
     lives: Mapping[SiteId, int] | None = None,
     pending: Mapping[SiteId, Iterable[GroupId]] | None = None,
+    leave: Collection[ClassId] = (),
     *,
     finish: bool = False,
 ) -> Wanted | None:
@@ -68,6 +69,7 @@ def wanted(
 
     `lives`: sites that came with an empty disk, and their incarnation; their classes are opened anew for them.
     `pending`: who came into groups before, and is known to wait for their state still.
+    `leave`: classes that are left as they are: everybody in them waits for a state, and somebody can still give it.
     `finish`: something that was closed is held up.
 
     What cannot be done is refused with its reason; what must wait, because a site that its class needs is suspected
@@ -75,7 +77,7 @@ def wanted(
     """
     without = {(site, group) for site in lives or {} for group in setup.groups}
     without |= {(site, group) for site, groups in (pending or {}).items() for group in groups}
-    waits = waiting(setup, suspected, without)
+    waits = waiting(setup, suspected, without) | frozenset(leave)
     new = {
         site: (life, setup.number + 1)
         for site, life in (lives or {}).items()
@@ -83,9 +85,13 @@ def wanted(
     }
     empty = frozenset(lives or ()) - new.keys()  # they cannot report, and are not taken in now
     waits |= {class_id for class_id, of_class in setup.classes.items() if of_class.sites & empty}
+    asked = list(asked)
+    removed = {change.site for _, _, change in asked if isinstance(change, RemoveSite)}
+    left = without | {(site, group) for site in removed for group in setup.groups}
+    hold = {c for c in waiting(setup, suspected - removed, left) if setup.classes[c].remembered & removed}
     draft, refused = setup, list[tuple[SiteId, int, str]]()
     for site, number, change in asked:
-        if number <= draft.answered.get(site, 0) or _touches(draft, change) & waits:
+        if draft.has_answered(site, number) or _must_wait(setup, draft, change, waits, hold):
             continue
         try:
             after = apply(draft, change)
@@ -95,7 +101,7 @@ def wanted(
             if _orphans(setup, after, suspected, without):
                 continue
             draft = after
-        draft = msgspec.structs.replace(draft, answered={**draft.answered, site: number})
+        draft = draft.answering(site, number)
     draft = msgspec.structs.replace(draft, lives={**draft.lives, **{s: v for s, v in new.items() if s in draft.sites}})
     other = new.keys() | (setup.sites.keys() - draft.sites.keys())  # with an empty disk, or removed (errata 97)
     again_for = {c for c, of_class in setup.classes.items() if of_class.remembered & other}
@@ -141,6 +147,19 @@ def _orphans(
         if there and group in after.groups and there.isdisjoint(after.groups[group].members):
             return True
     return False
+
+
+def _must_wait(
+    setup: Setup, draft: Setup, change: Change, waits: Collection[ClassId], hold: Collection[ClassId]
+) -> bool:
+    """Whether a request is left for a later configuration."""
+    if isinstance(change, RemoveSite):  # a class that it is in, and that must close too, waits for another (errata 103)
+        return any(change.site in setup.classes[class_id].remembered for class_id in hold)
+    if isinstance(
+        change, Create
+    ):  # a group of this name is deleted now: nobody is to take it for the same (errata 105)
+        return change.group in setup.groups and change.group not in draft.groups
+    return bool(_touches(draft, change) & set(waits))
 
 
 def _touches(setup: Setup, change: Change) -> set[ClassId]:

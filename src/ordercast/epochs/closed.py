@@ -73,7 +73,7 @@ class Closed(States):
                 self._roll_back(rolled_back(track, cut))
                 site.installing.todo.pop(class_id, None)
                 self._ended(class_id)
-                if site.me in decision.installers:
+                if site.me in decision.installers and not self._was_left_out(class_id, decision.number):
                     todo = lacks(site.me, site.closed_class(class_id), track, cut, without)
                     if todo:
                         site.installing.todo[class_id] = todo
@@ -87,6 +87,14 @@ class Closed(States):
                 site.undone.discard(number)
                 self.follows[number] = decision.number
         self.follows = {number: by for number, by in self.follows.items() if number in site.decisions}
+
+    def _was_left_out(self, class_id: ClassId, number: int) -> bool:
+        """Whether an earlier cut of a class was made without this site: what it rolled back leaves a hole in its log.
+
+        It is given the states of its groups instead.
+        """
+        earlier = [d for n, d in self.site.decisions.items() if n < number and class_id in d.cuts]
+        return any(self.site.me not in decision.installers for decision in earlier)
 
     def _was_in(self, class_id: ClassId) -> bool:
         """Whether this life of the site was a member."""

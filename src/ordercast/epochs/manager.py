@@ -119,7 +119,7 @@ class Manager(Wishes):
         if same and not asked.touch and not asked.finish:  # nothing but answers: they need no configuration
             reasons = {(to, request): reason for to, request, reason in asked.refused}
             for to, request, _ in self._asked():
-                if request <= asked.setup.answered.get(to, 0):
+                if asked.setup.has_answered(to, request):
                     site.say(to, m.Answer(request, reasons.get((to, request), "")))
             self._rest()
             return
@@ -182,15 +182,17 @@ class Manager(Wishes):
         pending = {other: report.joining for other, report in state.reports.items()}
         pending = {other: groups for other, groups in pending.items() if groups}
         stopped = {class_id for report in state.reports.values() for class_id in report.stopped}
+        waits = self._state_may_come(planned.closed, pending) or self._may_have_more(cuts, absent)
+        if waits:
+            self._release()
         if self._cannot_use_trees(pending, stopped) or (
             pending != state.pending
-            and (self._would_lose(planned.setup, pending) or self._stranded(pending) - set(planned.closed))
+            and (self._would_lose(planned.setup, pending) or self._stranded(pending) - set(planned.closed) or waits)
         ):
-            state.pending, state.stopped = pending, sorted(stopped)
+            state.pending, state.stopped = pending, sorted(stopped)  # what must wait is left out (errata 106)
             self._begin()
             return
-        if self._state_may_come(planned.closed, pending):
-            self._release()
+        if waits:
             self._rest()
             state.wait = WAIT_AT_MOST
             return

@@ -8,7 +8,7 @@ import msgspec
 
 from ordercast.epochs import messages as m
 from ordercast.epochs.change import waiting
-from ordercast.epochs.recovery import as_reported
+from ordercast.epochs.recovery import as_reported, key_of
 from ordercast.epochs.requests import Planned
 from ordercast.epochs.setup import Setup
 from ordercast.names import ClassId, GroupId, Policy, SiteId
@@ -110,6 +110,11 @@ class Obstacles:
                 continue
             if out & (of_class.nodes | set(of_class.sources)):
                 found.add(class_id)
+        gone = {other for other in out if not site.setup.is_member(other)}  # nobody waits for them
+        for number in site.undone:
+            for class_id, cut in site.decisions[number].cuts.items():
+                if class_id in site.earlier and any(gone.issuperset(line.holders) for line in cut.lines):
+                    found.add(class_id)
         return found
 
     def _opened_since(self) -> set[ClassId]:
@@ -210,6 +215,21 @@ class Obstacles:
                     if other in self.state.counted_out and any(other in new.members(group) for group in groups):
                         found.setdefault(other, {})[class_id] = as_reported(cut, other)
         return found
+
+    def _may_have_more(self, cuts: dict[ClassId, m.Cut], absent: dict[SiteId, dict[ClassId, m.ClassReport]]) -> bool:
+        """Whether a cut drops what was in an earlier one, and somebody may have it who stays, and is not there."""
+        site = self.site
+        for number in site.undone:
+            for class_id, cut in site.decisions[number].cuts.items():
+                if class_id not in cuts or class_id not in site.earlier:
+                    continue
+                kept, stable = {key_of(line.id) for line in cuts[class_id].lines}, dict(cuts[class_id].stable)
+                there = {other for other, told in absent.items() if class_id in told}
+                for line in cut.lines:
+                    dropped = key_of(line.id) not in kept and line.index > stable.get(line.groups, 0)
+                    if dropped and there.intersection(site.earlier[class_id].destinations(line.groups)):
+                        return True
+        return False
 
     def _cannot_use_trees(self, pending: dict[SiteId, tuple[GroupId, ...]], stopped: set[ClassId]) -> bool:
         """Whether a class that is to close along its tree was stopped, or somebody waits for a state to open it."""

@@ -109,7 +109,7 @@ class Opening(Closed):
         site.earlier.update(decision.closed)
         if decision.closed:
             site.undone.add(decision.number)
-        answered = decision.setup.answered.get(site.me, 0)  # by an earlier life
+        answered = max(decision.setup.answered.get(site.me, (0,)))  # by an earlier life
         site.asked_for = {answered + index: change for index, change in enumerate(site.asked_for.values(), start=1)}
         site.requests = answered + len(site.asked_for)
         for group in decision.setup.groups:
@@ -122,7 +122,7 @@ class Opening(Closed):
         """Tell who asked at this site what became of it."""
         site = self.site
         refused = {number: reason for who, number, reason in decision.refused if who == site.me}
-        for request in [r for r in site.asked_for if r <= decision.setup.answered.get(site.me, 0)]:
+        for request in [r for r in site.asked_for if decision.setup.has_answered(site.me, r)]:
             site.answered(request, refused.get(request, ""))
 
     def go_on(self) -> None:

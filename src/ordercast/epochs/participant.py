@@ -77,7 +77,7 @@ class Participant(Classes):
                 self.suspected.discard(site)
                 self.manager.look()
             case e.Requested(change):
-                self.requests = max(self.requests, self.setup.answered.get(self.me, 0)) + 1
+                self.requests = max(self.requests, *self.setup.answered.get(self.me, (0,))) + 1
                 self.asked_for[self.requests] = change
                 self.durable()
                 self.manager.look()

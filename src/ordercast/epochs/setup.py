@@ -146,8 +146,8 @@ class Setup(msgspec.Struct, frozen=True, array_like=True, dict=True):
     """Closed classes whose messages may still be under way beside those of a class that is open since then."""
     lives: dict[SiteId, tuple[int, int]] = {}
     """Sites that came with an empty disk: their incarnation, and the number of the configuration that took them in."""
-    answered: dict[SiteId, int] = {}
-    """For each site the last of its requests that was answered."""
+    answered: dict[SiteId, tuple[int, ...]] = {}
+    """For each site which of its requests were answered: all up to the first number, and the others by name."""
     founders: dict[SiteId, int] = {}
     """The sites of the first configuration, and the incarnation in which each of them began."""
 
@@ -186,6 +186,19 @@ class Setup(msgspec.Struct, frozen=True, array_like=True, dict=True):
     def is_member(self, site: SiteId) -> bool:
         """Whether a site is in any group now."""
         return any(site in of_class.sites for of_class in self.classes.values())
+
+    def has_answered(self, site: SiteId, request: int) -> bool:
+        """Whether a request of a site was answered, in this configuration or in an earlier one."""
+        upto, *beyond = self.answered.get(site, (0,))
+        return request <= upto or request in beyond
+
+    def answering(self, site: SiteId, request: int) -> "Setup":
+        """Return the configuration with one more request answered; earlier ones may wait still (errata 104)."""
+        upto, *beyond = self.answered.get(site, (0,))
+        left = sorted({*beyond, request})
+        while left and left[0] == upto + 1:
+            upto = left.pop(0)
+        return msgspec.structs.replace(self, answered={**self.answered, site: (upto, *left)})
 
     @cached_property
     def digest(self) -> str:

@@ -83,8 +83,9 @@ class Stability:
                 lives = site.setup.lives  # who has lost its disk since does not know
                 others = [s for s in members if s != site.me and lives.get(s, (0, 0))[1] <= class_id.epoch]
                 there = [other for other in others if other not in site.suspected] or others
-                if there:
-                    self._say(there[0], m.AskSafe(groups, 0), class_id)
+                if there:  # all of them: who has left and was not waited for does not know
+                    for other in there:
+                        self._say(other, m.AskSafe(groups, 0), class_id)
                 else:  # it is the only member, and was not waited for; or nobody is left who knows
                     site.say(site.me, m.Whereabouts(groups, 0, (), self._last_of(class_id, site.me, groups)), class_id)
 

@@ -34,7 +34,9 @@ class Wishes(Obstacles):
     def _wanted(self) -> Wanted | None:
         asked, lives = self._asked(), self._lives()
         touch, finish = self._touch() | self._opened_since(), bool(self._held_up())
-        return wanted(self.site.setup, asked, self.suspected, touch, lives, self.state.pending, finish=finish)
+        pending = self.state.pending
+        leave = {c for c in self.site.setup.classes if pending and self._state_may_come([c], pending)}
+        return wanted(self.site.setup, asked, self.suspected, touch, lives, pending, leave, finish=finish)
 
     def _finished(self, classes: set[ClassId]) -> None:
         """Somebody knows that everybody has everything of these classes: so it is for the configurations of them."""
