@@ -38,6 +38,7 @@ sim: setup  ## the random campaign: 2,000 seeds x machines x mixes of faults
 
 chaos: setup  ## real processes killed, stopped and started under load; mutated frames; damaged histories
 	@$(PYTHON) -m benchmarks.chaos
+	@$(PYTHON) -m benchmarks.changing_chaos
 	@$(PYTHON) -m benchmarks.endurance
 	@$(PYTHON) -m benchmarks.fuzz
 

@@ -26,6 +26,8 @@ from ordercast.names import GroupId, SiteId
 from ordercast.verify.changes import Changes
 
 GROUPS = {"g0": ["s0", "s1", "s2"], "g1": ["s1", "s2", "s3"], "g2": ["s3", "s4"], "g3": ["s0", "s4"]}
+UNION = ("g0", "g1")
+"""A message may go to both."""
 SITES = ["s0", "s1", "s2", "s3", "s4"]
 SUSPECT_S = 0.6
 SETTLE_S = 60.0  # for everything to be done after the last trouble
@@ -106,8 +108,9 @@ class ChangingChaos:
     """One cluster in trouble."""
 
     def __init__(
-        self, folder: Path, protocol: str, policy: str, delivery: str, seed: int, level: str = "acyclic"
-    ) -> None:
+        self, folder: Path, protocol: str, policy: str, delivery: str, seed: int, level: str = "acyclic",
+        *, causal: bool = False,
+    ) -> None:  # fmt: skip
         self.folder, self.delivery, self.policy = folder, delivery, policy
         self.chance = random.Random(seed)
         ports = free_ports(2 * len(SITES))
@@ -116,13 +119,15 @@ class ChangingChaos:
         self.path = folder / "cluster.toml"
         text = [
             f'protocol = "{protocol}"', f'policy = "{policy}"', f'delivery = "{delivery}"', f'level = "{level}"',
-            f"suspect_after = {SUSPECT_S}", "states = true", "[sites]",
+            f"causal = {str(causal).lower()}", f"suspect_after = {SUSPECT_S}", "states = true",
+            f"unions = [{list(UNION)}]", "[sites]",
             *(f'{site} = "{at}"' for site, at in self.addresses.items()), "[clients]",
             *(f'{site} = "{at}"' for site, at in self.clients.items()), "[limits]", "checkpoint_bytes = 4096",
             "inbox_bytes = 65536", "[groups]", *(f"{group} = {members}" for group, members in GROUPS.items()),
         ]  # fmt: skip
         self.path.write_text("\n".join(text))
-        self.judge = Changes(frozenset({"fifo", "total", *(["acyclic"] if level == "acyclic" else [])}))
+        kept = {"fifo", "total", *(["acyclic"] if level == "acyclic" else []), *(["causal"] if causal else [])}
+        self.judge = Changes(frozenset(kept))
         self.counts: Counter[str] = Counter()
         self.numbers = dict.fromkeys(SITES, 0)
         self.disks = dict.fromkeys(SITES, 0)
@@ -225,7 +230,7 @@ class ChangingChaos:
             if what == "create" or len(groups) < 3:
                 made += 1
                 what, group, members = "create", f"n{made}", tuple(chance.sample(SITES, chance.choice([1, 2, 3])))
-            if what == "delete":
+            if what == "delete" and group not in UNION:  # such a one is refused
                 self.deleted.add(group)
             try:
                 async with asyncio.timeout(10), connect(self.clients[chance.choice(SITES)], timeout=2.0) as client:
@@ -307,7 +312,9 @@ class ChangingChaos:
                 await asyncio.sleep(0.1)
 
     async def _post(self, client: Client, site: SiteId) -> None:
-        groups = (self.chance.choice(sorted(self.known["groups"])),)
+        groups: tuple[GroupId, ...] = (self.chance.choice(sorted(self.known["groups"])),)
+        if self.chance.random() < 0.2:
+            groups = UNION
         self.numbers[site] += 1
         number, life = self.numbers[site], self.disks[site]
         name = f"{site}:{number}" if not life else f"{site}/{life + 1}:{number}"

@@ -279,6 +279,16 @@ async def _statuses(config: "Cluster", token: str | None, seconds: float) -> dic
     }  # fmt: skip
 
 
+def _epochs(status: dict[str, Any]) -> str:
+    """Return who is suspected or was taken out, in words; empty where nobody is, or groups are fixed."""
+    epochs = status["epochs"]
+    if epochs is None:
+        return ""
+    away = [f"{site} was taken out of {', '.join(groups)}" for site, groups in epochs["away"].items()]
+    suspected = [f"{site} is suspected" for site in epochs["suspected"] if site not in epochs["away"]]
+    return "; ".join(away + suspected)
+
+
 def _status_table(config: "Cluster", statuses: dict[str, dict[str, Any]]) -> Table:
     table = Table(title=f"{config.name}: {config.protocol}, {'durable' if config.durable else 'not durable'}")
     for head in ("site", "links", "sent", "delivered", "not safe", "oldest", "held", "problem"):
@@ -289,7 +299,7 @@ def _status_table(config: "Cluster", statuses: dict[str, dict[str, Any]]) -> Tab
             continue
         up_now, all_of_them = sum(status["peers"].values()), len(status["peers"])
         held = status["held"]
-        problem = status["failed"] or (f"{held[0]['what']}: {held[0]['reason']}" if held else "")
+        problem = status["failed"] or _epochs(status) or (f"{held[0]['what']}: {held[0]['reason']}" if held else "")
         links = Text(f"{up_now}/{all_of_them}", "green" if up_now == all_of_them else "red")
         oldest = f"{status['oldest_unsafe_seconds']:.1f} s" if status["unsafe_envelopes"] else ""
         figures = [f"{status['sent']:,}", f"{status['delivered']:,}", str(status["unsafe_envelopes"]), oldest]

@@ -3,7 +3,7 @@
 from ordercast.core.events import Finish, Forgot
 from ordercast.epochs import events as e
 from ordercast.epochs import messages as m
-from ordercast.epochs.recovery import key_of, lacks, rolled_back
+from ordercast.epochs.recovery import key_of, lacks, rolled_back, was_left_out
 from ordercast.epochs.setup import Setup
 from ordercast.epochs.states import States
 from ordercast.epochs.track import Entry, Track
@@ -73,7 +73,7 @@ class Closed(States):
                 self._roll_back(rolled_back(track, cut))
                 site.installing.todo.pop(class_id, None)
                 self._ended(class_id)
-                if site.me in decision.installers and not self._was_left_out(class_id, decision.number):
+                if site.me in decision.installers and not was_left_out(site.me, class_id, site.decisions):
                     todo = lacks(site.me, site.closed_class(class_id), track, cut, without)
                     if todo:
                         site.installing.todo[class_id] = todo
@@ -87,14 +87,6 @@ class Closed(States):
                 site.undone.discard(number)
                 self.follows[number] = decision.number
         self.follows = {number: by for number, by in self.follows.items() if number in site.decisions}
-
-    def _was_left_out(self, class_id: ClassId, number: int) -> bool:
-        """Whether an earlier cut of a class was made without this site: what it rolled back leaves a hole in its log.
-
-        It is given the states of its groups instead.
-        """
-        earlier = [d for n, d in self.site.decisions.items() if n < number and class_id in d.cuts]
-        return any(self.site.me not in decision.installers for decision in earlier)
 
     def _was_in(self, class_id: ClassId) -> bool:
         """Whether this life of the site was a member."""

@@ -12,7 +12,7 @@ import msgspec
 
 from ordercast.core.configuration import Destination
 from ordercast.core.events import Envelope
-from ordercast.epochs.messages import ClassReport, Cut, Id, Joining, Line, Place
+from ordercast.epochs.messages import ClassReport, Cut, Decision, Id, Joining, Line, Place
 from ordercast.epochs.setup import ClassSetup, Setup
 from ordercast.epochs.track import Entry, Track
 from ordercast.names import ClassId, GroupId, SiteId
@@ -122,6 +122,14 @@ def lacks(me: SiteId, of_class: ClassSetup, track: Track, cut: Cut, without: fro
         if goes_here and key_of(line.id) not in have and line.index > track.stable.get(line.groups, 0):
             found.append(line)
     return found
+
+
+def was_left_out(me: SiteId, class_id: ClassId, decisions: Mapping[int, Decision]) -> bool:
+    """Whether a cut of a class was made without this site: what it rolled back leaves a hole in its log (errata 102).
+
+    It installs nothing of the class any more, and is given the states of its groups instead.
+    """
+    return any(class_id in decision.cuts and me not in decision.installers for decision in decisions.values())
 
 
 class Installing(msgspec.Struct, array_like=True):

@@ -20,6 +20,7 @@ from ordercast.names import Delivery, GroupId, Planner, Policy, SiteId
 from ordercast.node import inputs as io
 from ordercast.node.changing import ChangingNode
 from ordercast.node.settings import Settings
+from ordercast.node.status import Epochs
 
 if TYPE_CHECKING:
     from ordercast.live.site import Site
@@ -108,6 +109,12 @@ class Changes:
         node = self.site.node
         assert isinstance(node, ChangingNode)
         return node.participant.setup
+
+    def status(self) -> Epochs:
+        """Return which configuration this site is in, who leads, and what its classes are doing."""
+        node = self.site.node
+        assert isinstance(node, ChangingNode)
+        return node.epochs()
 
     @property
     def address(self) -> str:

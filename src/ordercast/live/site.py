@@ -247,7 +247,7 @@ class Site(Calls):
     def status(self) -> dict[str, Any]:
         """Return what there is to know, as plain values."""
         found = status.status(self.node)
-        found = msgspec.structs.replace(
-            found, link_bytes={peer: link.waiting_bytes for peer, link in self.links.up.items()}
-        )
+        waiting = {peer: link.waiting_bytes for peer, link in self.links.up.items()}
+        epochs = self.changes.status() if self.changes is not None else None
+        found = msgspec.structs.replace(found, link_bytes=waiting, epochs=epochs)
         return dict(msgspec.to_builtins(found))

@@ -29,6 +29,7 @@ from ordercast.node.detector import Detector
 from ordercast.node.intake import Checker
 from ordercast.node.node import ENDED, Node, Phase
 from ordercast.node.settings import Settings
+from ordercast.node.status import ClassStatus, Epochs
 from ordercast.protocols.registry import Deployment
 from ordercast.wire import batch
 
@@ -37,7 +38,7 @@ NOWHERE = ClassId(0, 0)
 """The class of a destination that nobody is in now."""
 
 
-class Epochs:
+class _Deployment:
     """What the machines of a changing site are built from: it answers what a `Deployment` is asked by a node."""
 
     receipts, plan, protocol = True, None, "as configured"
@@ -106,7 +107,7 @@ class ChangingNode(Node):
             raise InputError("groups that change take durable = true")
         if settings.exporting:  # a run directory has no place for views and rollbacks, and an audit would not know them
             raise InputError("groups that change are not exported")
-        super().__init__(me, settings, cast(Deployment, Epochs(nothing())), history, clock)
+        super().__init__(me, settings, cast(Deployment, _Deployment(nothing())), history, clock)
         self._first, self.detector = first, Detector(settings.suspect_beats)
         self.participant = cast(Participant, self.machines)
         self.deliveries = ChangingDeliveries(frozenset(), self.configuration)
@@ -271,6 +272,23 @@ class ChangingNode(Node):
         """Return the class of a destination; NOWHERE while nobody is there."""
         found = {self.participant.setup.class_of.get(group) for group in groups}
         return next(iter(found)) or NOWHERE
+
+    def epochs(self) -> Epochs:
+        """Return which configuration this site is in, who leads, and what its classes are doing."""
+        here = self.participant
+        away = {site: list(groups) for site, groups in here.setup.away.items()}
+        suspected, council = sorted(here.suspected), list(here.setup.council)
+        classes = [self._class_status(class_id) for class_id in here.setup.classes]
+        return Epochs(here.setup.number, here.leader, council, suspected, away, classes)
+
+    def _class_status(self, class_id: ClassId) -> ClassStatus:
+        here = self.participant
+        of_class = here.setup.classes[class_id]
+        state = "open" if here.runs(class_id) else "closed" if class_id in here.closed else "opening"
+        return ClassStatus(
+            str(class_id), list(of_class.groups), sorted(of_class.sites), of_class.protocol, str(of_class.policy),
+            str(of_class.delivery), state if self.me in of_class.sites else "none",
+        )  # fmt: skip
 
     # The stream.
 

@@ -43,6 +43,31 @@ class ReaderStatus(msgspec.Struct, frozen=True):
     """Groups whose messages wait because of it."""
 
 
+class ClassStatus(msgspec.Struct, frozen=True):
+    """A class of groups that change."""
+
+    name: str
+    groups: list[GroupId]
+    members: list[SiteId]
+    protocol: str
+    policy: str
+    delivery: str
+    state: str
+    """open, closed, opening, or none where this site is no member."""
+
+
+class Epochs(msgspec.Struct, frozen=True):
+    """Where groups change: the configuration that this site is in, and who leads."""
+
+    number: int
+    manager: SiteId | None
+    council: list[SiteId]
+    suspected: list[SiteId]
+    away: dict[SiteId, list[GroupId]]
+    """Who was taken out of which groups, because it was suspected."""
+    classes: list[ClassStatus]
+
+
 class Status(msgspec.Struct, frozen=True):
     """All there is to know of a site, as plain values; read by metrics, command line and dashboard."""
 
@@ -73,6 +98,8 @@ class Status(msgspec.Struct, frozen=True):
     records: int
     counts: dict[str, int]
     commit_seconds: float
+    epochs: Epochs | None = None
+    """None where groups are fixed."""
     link_bytes: dict[SiteId, int] = {}
 
 
