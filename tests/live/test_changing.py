@@ -438,3 +438,111 @@ def test_the_same_without_await(tmp_path: Path) -> None:
             ]  # fmt: skip
 
     run(work())
+
+
+def test_a_client_survives_kill_9_of_its_site(tmp_path: Path) -> None:
+    """It reads on where it was, and what it sends is delivered once, without a line in the application."""
+
+    async def work() -> None:
+        config = changing(tmp_path)
+        sites = {name: Site(config, name) for name in "pqr"}
+        for site in sites.values():
+            await site.start()
+        await begun(sites)
+        async with ordercast.connect(config.clients["r"]) as client, ordercast.connect(config.clients["p"]) as witness:
+            await witness.join(after=-1)
+            await client.join(after=-1)
+            read: list[bytes] = []
+            done = asyncio.Event()
+
+            async def reads() -> None:
+                async for event in client.events():
+                    if isinstance(event, Delivered):
+                        read.append(event.body)
+                    if len(read) == 60:
+                        done.set()
+
+            reading = asyncio.create_task(reads())
+            sending = [asyncio.create_task(client.multicast("c", b"%d" % n, ack="safe")) for n in range(30)]
+            await asyncio.sleep(0.01)
+            await kill(sites["r"])
+            sending += [asyncio.create_task(client.multicast("c", b"%d" % n, ack="safe")) for n in range(30, 60)]
+            await asyncio.sleep(0.5)
+            sites["r"] = Site(config, "r")
+            await sites["r"].start()
+            await asyncio.gather(*sending)
+            await done.wait()
+            await ended([reading])
+            assert client._connection.reconnects == 1
+            seen = []
+            async for event in witness.events():
+                if isinstance(event, Delivered):
+                    seen.append(event.body)
+                if len(seen) == 60:
+                    break
+        assert sorted(read, key=int) == [b"%d" % n for n in range(60)]
+        assert seen == read
+        await quiet(sites)
+        for site in sites.values():
+            await site.stop()
+
+    run(work())
+
+
+def test_a_sender_goes_on_at_another_site(tmp_path: Path) -> None:
+    """Its site is dead for good; what it had posted there and is posted again elsewhere is delivered once."""
+
+    async def work() -> None:
+        config = changing(tmp_path)
+        sites = {name: Site(config, name) for name in "pqr"}
+        for site in sites.values():
+            await site.start()
+        await begun(sites)
+        application = Application()
+        reading = asyncio.create_task(application.read(sites["p"], -1))
+        async with ordercast.connect([config.clients["r"], config.clients["q"]]) as client:
+            await client.multicast("c", b"0", ack="safe")
+            waits = asyncio.create_task(client.multicast("c", b"1", ack="safe"))
+            await asyncio.sleep(0)
+            await kill(sites["r"])
+            await waits
+            await client.multicast("c", b"2", ack="safe")
+            assert client.site in ("p", "q")
+        sites["r"] = Site(config, "r")
+        await sites["r"].start()  # it may have message 1 on its disk, and sends it: that is nothing new
+        await until(lambda: sites["p"].changes is not None and not sites["p"].changes.setup.away)
+        await begun(sites)
+        await sites["r"].multicast("c", b"3", ack="safe")
+        await until(lambda: application.groups.get("c", [])[-1:] == [b"3"])
+        await quiet(sites)
+        await ended([reading])
+        for site in sites.values():
+            await site.stop()
+        assert application.groups["c"] == [b"0", b"1", b"2", b"3"]
+
+    run(work())
+
+
+def test_positions_of_a_lost_disk_mean_nothing(tmp_path: Path) -> None:
+    """A client that reads does not go on with another life of its site: it is told."""
+
+    async def work() -> None:
+        config = changing(tmp_path)
+        sites = {name: Site(config, name) for name in "pqr"}
+        for site in sites.values():
+            await site.start()
+        await begun(sites)
+        async with ordercast.connect(config.clients["r"], survive=4) as client:
+            await client.join(after=-1)
+            await client.multicast("c", b"one", ack="safe")
+            await kill(sites["r"])
+            shutil.rmtree(Path(config.folder) / config.data / "r")
+            sites["r"] = Site(config, "r")
+            await sites["r"].start()
+            with pytest.raises(ordercast.LostError, match="mean nothing"):
+                async for _ in client.events():
+                    pass
+        for site in sites.values():
+            await site.stop()
+
+    run(work())

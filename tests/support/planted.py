@@ -22,6 +22,7 @@ NAMES = [*CORE, *(f"ordercast.protocols.{name}" for name in PROTOCOLS)]
 PARTS = [
     "inputs",
     "pace",
+    "sessions",
     "readers",
     "deliveries",
     "intake",

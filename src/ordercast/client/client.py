@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import msgspec
 
-from ordercast.client.connection import Connection
+from ordercast.client.lasting import Lasting
 from ordercast.client.sending import Groups, Sender
 from ordercast.client.streams import Events, Lots, Messages
 from ordercast.client.values import AckLevel, Destination, Event, Lot, Policy, Receipt, tidy
-from ordercast.errors import DroppedError, LocalError, LostError, bounded
+from ordercast.errors import DroppedError, InputError, LocalError, LostError, bounded
 from ordercast.names import GroupId, SiteId
 from ordercast.wire import clients as wire
 from ordercast.wire.tags import Tag
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CONNECT_S = 10.0
+SURVIVE_S = 60.0
 Snapshot = Callable[[GroupId], Awaitable[bytes]]
 """An application's state of a group, after everything it has read."""
 
@@ -27,7 +28,7 @@ Snapshot = Callable[[GroupId], Awaitable[bytes]]
 class _Reading:
     """What was joined, until it is left: whoever reads it finds its end then, also when something new is joined."""
 
-    def __init__(self, connection: Connection, snapshot: Snapshot | None = None) -> None:
+    def __init__(self, connection: Lasting, snapshot: Snapshot | None = None) -> None:
         self.unread: Iterator[Event] = iter(())
         self._connection = connection
         self._snapshot = snapshot
@@ -106,31 +107,49 @@ class _Later:
         return await self.reading.take()
 
 
-def _taken(connection: Connection, size: int) -> None:
+def _taken(connection: Lasting, size: int) -> None:
     """Tell the site that there is room for more."""
     connection.write(Tag.TAKEN, wire.Taken(size))
 
 
 class Client:
-    """A connection to a site. Errors: UnreachableError, LocalError (refused), LostError (it was there, and is gone)."""
+    """A client of a site. Errors: UnreachableError, LocalError (refused), LostError (it was there, and is gone)."""
 
     def __init__(
-        self, address: str, token: str | None = None, timeout: float = CONNECT_S, *, ca: "Path | str | None" = None
+        self,
+        address: str | list[str],
+        token: str | None = None,
+        timeout: float = CONNECT_S,
+        *,
+        ca: "Path | str | None" = None,
+        survive: float = SURVIVE_S,
     ) -> None:
-        self.address, self.token, self.timeout = address, token, timeout
+        self.addresses = [address] if isinstance(address, str) else list(address)
+        if not self.addresses:
+            raise InputError("no address to connect to")
+        self.token, self.timeout, self.survive = token, timeout, survive
         self.ca = ca
-        self.site = ""
+        self._numbers: dict[Groups, int] = {}  # of posts to each destination
         self.groups: frozenset[GroupId] = frozenset()
-        self._connection: Connection
+        self._connection = Lasting(self.addresses, self._heard, self.survive)
         self._sender: Sender
         self._reading: _Reading | None = None
         self._joining: asyncio.Future[Any] | None = None
         self._snapshot: Snapshot | None = None
 
+    @property
+    def site(self) -> SiteId:
+        """The site that this client is connected to, or was last."""
+        return self._connection.site
+
+    @property
+    def address(self) -> str:
+        """Where the site is that this client is connected to."""
+        return self._connection.address
+
     async def __aenter__(self) -> Self:
-        self._connection = Connection(self.address, self._heard)
         welcome = await self._connection.open(self.token, self.timeout, self.ca)
-        self.site, self.groups = welcome.site, frozenset(welcome.groups)
+        self.groups = frozenset(welcome.groups)
         self._sender = Sender(welcome, self._post)
         self._connection.ended.append(self._sender.end)
         return self
@@ -179,7 +198,8 @@ class Client:
         self._connection.raise_error()
 
     def _post(self, groups: Groups, bodies: list[bytes], ack: AckLevel) -> "asyncio.Future[wire.ReceiptFrame]":
-        return self._connection.ask(Tag.POST, lambda number: wire.Post(number, groups, ack, bodies))
+        count = self._numbers[groups] = self._numbers.get(groups, 0) + 1
+        return self._connection.ask(Tag.POST, lambda number: wire.Post(number, groups, ack, bodies, count))
 
     async def _settle_within(self, seconds: float) -> None:
         try:
@@ -315,7 +335,16 @@ class Client:
 
 
 def connect(
-    address: str, token: str | None = None, timeout: float = CONNECT_S, *, ca: "Path | str | None" = None
+    address: str | list[str],
+    token: str | None = None,
+    timeout: float = CONNECT_S,
+    *,
+    ca: "Path | str | None" = None,
+    survive: float = SURVIVE_S,
 ) -> Client:
-    """Return a client; connect with `async with`. With `ca`, the certificates of a CA, it speaks TLS."""
-    return Client(address, token, timeout, ca=ca)
+    """Return a client; connect with `async with`. With `ca`, the certificates of a CA, it speaks TLS.
+
+    Of several addresses the first that answers is taken. Where groups change, the client survives its site: for
+    `survive` seconds it tries to go on, with its site or with another (docs/live.md).
+    """
+    return Client(address, token, timeout, ca=ca, survive=survive)

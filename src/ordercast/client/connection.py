@@ -47,7 +47,9 @@ class Connection(asyncio.Protocol):
         self._silent, self._answered = 0, False
         self._listening: asyncio.TimerHandle | None = None
 
-    async def open(self, token: str | None, timeout: float, ca: "Path | str | None") -> wire.Welcome:
+    async def open(
+        self, token: str | None, timeout: float, ca: "Path | str | None", session: bytes | None = None
+    ) -> wire.Welcome:
         """Connect and log in; raises UnreachableError when nobody answers, LocalError when the site refuses."""
         host, _, port = self.address.rpartition(":")
         if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
@@ -56,7 +58,7 @@ class Connection(asyncio.Protocol):
         try:
             async with asyncio.timeout(timeout):
                 await self._loop.create_connection(lambda: self, host.strip("[]"), int(port), ssl=tls)
-                self.write(Tag.LOGIN, wire.Login(wire.VERSION, token))
+                self.write(Tag.LOGIN, wire.Login(wire.VERSION, token, session))
                 welcome = await self._welcome
         except TimeoutError:
             self.end(UnreachableError(f"{self.address} does not answer within {timeout:g} s"))
@@ -170,7 +172,8 @@ class Connection(asyncio.Protocol):
         if error is None:
             done.set_result(said)
         else:
-            done.set_exception((LostError if said.code is Code.FAILED else LocalError)(bounded(error, 500)))
+            kind = {Code.FAILED: LostError, Code.BUSY: UnreachableError}.get(said.code, LocalError)
+            done.set_exception(kind(bounded(error, 500)))
 
     def _listen(self) -> None:
         """Count beats, not seconds: a program that was busy for long has not listened, which is no silence."""

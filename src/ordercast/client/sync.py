@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ordercast.client.client import CONNECT_S, Client
+from ordercast.client.client import CONNECT_S, SURVIVE_S, Client
 from ordercast.client.values import AckLevel, Delivered, Destination, Event, Policy, Receipt
 from ordercast.names import GroupId, SiteId
 
@@ -19,9 +19,15 @@ class SyncClient:
     """A connection to a site; use it with `with`."""
 
     def __init__(
-        self, address: str, token: str | None = None, timeout: float = CONNECT_S, *, ca: "Path | str | None" = None
+        self,
+        address: str | list[str],
+        token: str | None = None,
+        timeout: float = CONNECT_S,
+        *,
+        ca: "Path | str | None" = None,
+        survive: float = SURVIVE_S,
     ) -> None:
-        self._client = Client(address, token, timeout, ca=ca)
+        self._client = Client(address, token, timeout, ca=ca, survive=survive)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="ordercast", daemon=True)
 
@@ -134,7 +140,12 @@ class SyncClient:
 
 
 def connect(
-    address: str, token: str | None = None, timeout: float = CONNECT_S, *, ca: "Path | str | None" = None
+    address: str | list[str],
+    token: str | None = None,
+    timeout: float = CONNECT_S,
+    *,
+    ca: "Path | str | None" = None,
+    survive: float = SURVIVE_S,
 ) -> SyncClient:
     """Return a client; connect with `with`. With `ca`, the certificates of a CA, it speaks TLS."""
-    return SyncClient(address, token, timeout, ca=ca)
+    return SyncClient(address, token, timeout, ca=ca, survive=survive)

@@ -10,6 +10,7 @@ from ordercast.names import GroupId, SiteId
 from ordercast.node import inputs as io
 from ordercast.node.node import Node
 from ordercast.node.readers import Reader
+from ordercast.wire.batch import Origin
 
 if TYPE_CHECKING:
     from ordercast.live.changing import Changes, Snapshot
@@ -50,13 +51,13 @@ class Calls:
         return receipts[0] if ack != "none" else None
 
     async def multicast_many(
-        self, group: Destination, bodies: list[bytes], ack: AckLevel = "none"
+        self, group: Destination, bodies: list[bytes], ack: AckLevel = "none", origin: Origin | None = None
     ) -> tuple[int, list[bytes | None]]:
         """Send messages as one batch of their own; returns the number of the first, and the stamps when asked for.
 
-        With `ack="none"` it waits until they are durable here.
+        With `ack="none"` it waits until they are durable here. `origin`: who posts, so that it is delivered once.
         """
-        receipts = await self._post(io.Post(tidy(group), bodies, ack, self.loop.create_future()))
+        receipts = await self._post(io.Post(tidy(group), bodies, ack, self.loop.create_future(), origin))
         return receipts[0].number, [receipt.stamp for receipt in receipts] if ack != "none" else []
 
     async def committed(self) -> None:

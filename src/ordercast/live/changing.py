@@ -20,7 +20,7 @@ from ordercast.names import Delivery, GroupId, Planner, Policy, SiteId
 from ordercast.node import inputs as io
 from ordercast.node.changing import ChangingNode
 from ordercast.node.settings import Settings
-from ordercast.node.status import Epochs
+from ordercast.node.status import Epochs, epochs
 
 if TYPE_CHECKING:
     from ordercast.live.site import Site
@@ -114,7 +114,7 @@ class Changes:
         """Return which configuration this site is in, who leads, and what its classes are doing."""
         node = self.site.node
         assert isinstance(node, ChangingNode)
-        return node.epochs()
+        return epochs(node.participant)
 
     @property
     def address(self) -> str:
@@ -151,6 +151,11 @@ class Changes:
             "sites": {name: _address(at) for name, at in setup.sites.items()},
             "groups": {name: _group(setup, name) for name in setup.groups},
         }
+
+    def others(self) -> list[str]:
+        """Return where clients reach the other sites."""
+        found = [split(address)[1] for site, address in self.setup.sites.items() if site != self.site.me]
+        return [address for address in found if address]
 
     async def request(self, change: Change) -> None:
         """Ask for a change, and wait until it is in force; raises LocalError when it is refused."""

@@ -1,6 +1,7 @@
 """What a client reads: an inbox of the site, sent on as fast as the client takes it."""
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 from ordercast.errors import DroppedError, LocalError, OrdercastError, PeerError, bounded
@@ -34,7 +35,8 @@ class Reading:
             session.write(Tag.RECEIPT, refused)
             return
         self._inbox = inbox
-        session.write(Tag.RECEIPT, wire.ReceiptFrame(join.id))
+        first = join.after + 1 if join.after is not None else session.site.delivered
+        session.write(Tag.RECEIPT, wire.ReceiptFrame(join.id, first))
         self._forwarding = session.spawn(self._forward(inbox, join.after))
 
     def _open(self, join: wire.Join) -> Inbox:
@@ -55,7 +57,7 @@ class Reading:
 
     async def _ask_state(self, group: GroupId) -> bytes:
         """Ask the client for its state of a group; it answers when it has read what it was sent."""
-        number = len(self._asked) + 1
+        number = time.time_ns()  # no two questions are the same, on whatever connection
         done: asyncio.Future[bytes] = self._session.site.loop.create_future()
         self._asked[number] = done
         self._session.write(Tag.WANT_STATE, wire.WantState(number, group))

@@ -15,6 +15,7 @@ import msgspec
 from ordercast.errors import LocalError, OrdercastError, PeerError, bounded
 from ordercast.live.answers import WRITE_AHEAD, Answers
 from ordercast.live.reading import Reading
+from ordercast.node.node import Phase
 from ordercast.wire import clients as wire
 from ordercast.wire.frames import FRAME_AT_MOST, GREETING_AT_MOST, Frame, Splitter, frame
 from ordercast.wire.tags import Code, Tag
@@ -36,6 +37,7 @@ class Session(Answers):
     def __init__(self, port: "Port") -> None:
         self.port, self.site = port, port.site
         self.name: str | None = None
+        self._session: bytes | None = None  # of a client that survives its site
         self._loop = self.site.loop
         self._heard = self._loop.time()
         self._transport: asyncio.Transport
@@ -224,10 +226,14 @@ class Session(Answers):
             self._loop.call_later(wait, self.refuse, "this token is not known here", Code.TOKEN)
             return
         self.name, self.share = name, self.port.grant()
+        self._session = login.session if site.changes is not None else None
         self._login_timer.cancel()
         self._splitter.at_most = FRAME_AT_MOST
         bounds = (site.limits.body_bytes, self.share, POSTS, site.node.causal)
-        self.write(Tag.WELCOME, wire.Welcome(site.me, sorted(site.groups), site.all_groups, *bounds))
+        self.write(
+            Tag.WELCOME,
+            wire.Welcome(site.me, sorted(site.groups), site.all_groups, *bounds, site.others, site.node.incarnation),
+        )
 
     # Posts and answers.
 
@@ -246,10 +252,13 @@ class Session(Answers):
         site = self.site
         try:
             self.port.doorman.check(str(self.name), "send", post.groups)
-            first, stamps = await site.multicast_many(post.groups, post.bodies, post.ack)
+            origin = (self._session, post.number) if self._session is not None and post.number else None
+            first, stamps = await site.multicast_many(post.groups, post.bodies, post.ack, origin)
             receipt = wire.ReceiptFrame(post.id, first, stamps)
         except OrdercastError as error:
             code = Code.REFUSED if isinstance(error, LocalError) else Code.FAILED
+            if site.node.phase is not Phase.RUNNING:
+                code = Code.BUSY  # nothing was changed, and another site may take it
             receipt = wire.ReceiptFrame(post.id, error=bounded(str(error), 500), code=code)
         self._answer(Tag.RECEIPT, receipt)
 

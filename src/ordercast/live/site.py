@@ -207,6 +207,11 @@ class Site(Calls):
             return sorted(self.changes.setup.groups)
         return sorted(self.node.configuration.members)
 
+    @property
+    def others(self) -> list[str] | None:
+        """Where clients reach other sites, at which a post may be made again; None where groups are fixed."""
+        return self.changes.others() if self.changes is not None else None
+
     def address_of(self, peer: SiteId) -> tuple[str, int]:
         """Return where a peer is; raises LocalError when nobody knows."""
         return self.changes.address_of(peer) if self.changes is not None else self.cluster.address(peer)

@@ -12,7 +12,7 @@ from typing import Any, cast
 from ordercast.client.values import AckLevel, Lot, Restored, RolledBack, Said, ViewChanged, said_lot
 from ordercast.core.configuration import Configuration, Destination
 from ordercast.core.effects import Deliver, Effect
-from ordercast.core.events import Envelope, Event
+from ordercast.core.events import Envelope, Event, Message
 from ordercast.core.snapshots import encode_snapshot
 from ordercast.epochs import events as e
 from ordercast.epochs import messages as m
@@ -28,8 +28,8 @@ from ordercast.node.deliveries import Deliveries
 from ordercast.node.detector import Detector
 from ordercast.node.intake import Checker
 from ordercast.node.node import ENDED, Node, Phase
+from ordercast.node.sessions import unwrap, wrap
 from ordercast.node.settings import Settings
-from ordercast.node.status import ClassStatus, Epochs
 from ordercast.protocols.registry import Deployment
 from ordercast.wire import batch
 
@@ -72,6 +72,12 @@ class ChangingChecker(Checker):
     def knows(self, class_id: ClassId) -> bool:
         """A class may be of a configuration that this site has not heard of, or has forgotten."""
         return True
+
+    def check(self, sender: SiteId, class_id: ClassId, message: Message) -> None:
+        """Check one message; a state must be one."""
+        super().check(sender, class_id, message)
+        if type(message) is m.State and message.snapshot is not None:
+            unwrap(message.snapshot)
 
     def cites(self, class_id: ClassId) -> bool:
         """What is said about configurations brings messages of closed classes."""
@@ -123,7 +129,7 @@ class ChangingNode(Node):
             io.Suspect: lambda given: self._hear(e.Suspected(given.site)),
             io.Trust: lambda given: self._hear(e.Trusted(given.site)),
             io.Planned: lambda given: self._hear(e.Made(given.planned)),
-            io.Snapshotted: lambda given: self._hear(e.Snapshotted(given.number, given.states)),
+            io.Snapshotted: self._snapshotted,
         }
         self._doing |= {
             e.Plan: lambda effect: self.tell(io.Plan(effect.setup, effect.wanted)),
@@ -132,9 +138,7 @@ class ChangingNode(Node):
             ),
             e.ViewChanged: self._view_changed,
             e.RolledBack: self._rolled_back,
-            e.Restored: lambda effect: self._say(
-                (effect.group,), Restored(effect.group, effect.count, effect.snapshot, effect.gap)
-            ),
+            e.Restored: self._restored,
             e.Answered: self._answered,
             e.Dropped: self._dropped,
         }
@@ -273,32 +277,20 @@ class ChangingNode(Node):
         found = {self.participant.setup.class_of.get(group) for group in groups}
         return next(iter(found)) or NOWHERE
 
-    def epochs(self) -> Epochs:
-        """Return which configuration this site is in, who leads, and what its classes are doing."""
-        here = self.participant
-        away = {site: list(groups) for site, groups in here.setup.away.items()}
-        suspected, council = sorted(here.suspected), list(here.setup.council)
-        classes = [self._class_status(class_id) for class_id in here.setup.classes]
-        return Epochs(here.setup.number, here.leader, council, suspected, away, classes)
-
-    def _class_status(self, class_id: ClassId) -> ClassStatus:
-        here = self.participant
-        of_class = here.setup.classes[class_id]
-        state = "open" if here.runs(class_id) else "closed" if class_id in here.closed else "opening"
-        return ClassStatus(
-            str(class_id), list(of_class.groups), sorted(of_class.sites), of_class.protocol, str(of_class.policy),
-            str(of_class.delivery), state if self.me in of_class.sites else "none",
-        )  # fmt: skip
-
     # The stream.
 
     def deliver(self, effect: Deliver, *, again: bool = False) -> None:
         """Give a delivery its position, and to readers."""
         envelope = effect.envelope
-        done = self.deliveries.add(effect)
-        self.undoable.append((done.lot.position, done.many, done.order, envelope.groups))
         identity = (envelope.source, envelope.incarnation, envelope.number)
         self.deliveries.numbers[envelope.source, envelope.incarnation, envelope.groups] = envelope.number
+        origin = batch.origin_of(envelope.body)
+        if origin is not None and not self.deliveries.sessions.is_new(envelope.groups, origin):
+            self.deliveries.bodies.pop(identity, None)  # its client has posted it again, and it was delivered
+            self.undoable.append((self.deliveries.count, 0, "", envelope.groups, None))
+            return
+        done = self.deliveries.add(effect)
+        self.undoable.append((done.lot.position, done.many, done.order, envelope.groups, origin))
         self._put(done.lot, done.many, self.deliveries.bodies.pop(identity, None))
 
     def _say(self, groups: tuple[GroupId, ...], said: Said) -> None:
@@ -327,13 +319,25 @@ class ChangingNode(Node):
         self._say((effect.group,), view)
         self.note("view.changed", group=effect.group, members=list(effect.members), epoch=effect.epoch)
 
+    def _restored(self, effect: e.Restored) -> None:
+        given = unwrap(effect.snapshot)
+        self.deliveries.sessions.take_over(effect.group, given.sessions)
+        self._say((effect.group,), Restored(effect.group, effect.count, given.state, effect.gap))
+
+    def _snapshotted(self, given: io.Snapshotted) -> None:
+        """The application has given its states: what posts are in them goes along."""
+        states = tuple((group, wrap(state, self.deliveries.sessions.of_group(group))) for group, state in given.states)
+        self._hear(e.Snapshotted(given.number, states))
+
     def _rolled_back(self, effect: e.RolledBack) -> None:
         undone = self.undoable[len(self.undoable) - effect.many :]
         assert len(undone) == effect.many, "more is rolled back than was delivered"
         del self.undoable[len(self.undoable) - effect.many :]
-        for _, _, order, _ in undone:
+        for _, _, order, concerned, origin in undone:
             self.deliveries.stamps.pop(order, None)
-        positions = tuple(position for first, many, _, _ in undone for position in range(first, first + many))
-        groups = {group for *_, concerned in undone for group in concerned}
+            if origin is not None:
+                self.deliveries.sessions.undo(concerned, origin)
+        positions = tuple(position for first, many, *_ in undone for position in range(first, first + many))
+        groups = {group for *_, concerned, _ in undone for group in concerned}
         self._say(tuple(sorted(groups)), RolledBack(positions))
         self.note("history.rolled_back", messages=len(positions))

@@ -7,6 +7,7 @@ from ordercast.core.events import Envelope
 from ordercast.history.store import Position
 from ordercast.names import GroupId, SiteId
 from ordercast.node.inputs import Delivered
+from ordercast.node.sessions import Sessions
 from ordercast.wire import batch
 
 Identity = tuple[SiteId, int, int]
@@ -15,8 +16,8 @@ Stream = tuple[SiteId, int, tuple[GroupId, ...]]
 """Source, incarnation and destination: what one source sends to one destination is delivered in the order sent."""
 
 
-Undoable = tuple[int, int, str, tuple[GroupId, ...]]
-"""What was delivered and may be rolled back: position, how many messages, order, groups."""
+Undoable = tuple[int, int, str, tuple[GroupId, ...], batch.Origin | None]
+"""What was delivered and may be rolled back: position, how many messages, order, groups, and who posted it."""
 
 
 class Deliveries:
@@ -30,6 +31,7 @@ class Deliveries:
         self.stamps: dict[GroupId, bytes] = {}  # of the last message of each order, by its name
         self.bodies: dict[Identity, int] = {}  # envelopes not yet delivered here, and the record each came in
         self.numbers: dict[Stream, int] = {}  # the last envelope of each stream that was delivered
+        self.sessions = Sessions()  # where groups change: posts of clients that were delivered
 
     def hold(self, groups: tuple[GroupId, ...], identity: Identity, record: int) -> None:
         """Remember in which record an envelope came, when it is for us and was not delivered."""

@@ -18,6 +18,7 @@ from ordercast.epochs.setup import Setup
 from ordercast.errors import OrdercastError
 from ordercast.history.store import Checkpoint, Position
 from ordercast.names import ClassId, GroupId, SiteId
+from ordercast.wire.batch import Origin
 from ordercast.wire.peers import Hello
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class Post(msgspec.Struct, frozen=True, gc=False):
     bodies: list[bytes]
     ack: AckLevel = "none"
     token: Any = None
+    origin: Origin | None = None
+    """Who posts, and its number for this: posted again, here or elsewhere, it is delivered once."""
 
 
 class Withdraw(msgspec.Struct, frozen=True, gc=False):

@@ -76,12 +76,13 @@ class Waiter(msgspec.Struct, gc=False):
 class Batch:
     """Messages of this site to the same groups, not yet sent."""
 
-    __slots__ = ("bodies", "bytes", "groups", "waiting")
+    __slots__ = ("bodies", "bytes", "groups", "origin", "waiting")
 
     def __init__(self, groups: Groups) -> None:
         self.groups = groups
         self.bodies: list[bytes] = []
         self.bytes = 0
+        self.origin: batch.Origin | None = None
         self.waiting: list[Waiter] = []
 
 
@@ -195,7 +196,7 @@ class Outbox:
         for earlier in list(self._open.values()):
             self._send(earlier)
         own = Batch(post.groups)
-        own.bodies, own.bytes = post.bodies, sum(map(len, post.bodies))
+        own.bodies, own.bytes, own.origin = post.bodies, sum(map(len, post.bodies)), post.origin
         if post.token is not None:
             own.waiting.append(Waiter(0, len(post.bodies), post.ack, post.token))
         self._send(own)
@@ -238,7 +239,7 @@ class Outbox:
         self._last_sent = host.clock()
         taken = [waiter for waiter in made.waiting if waiter.ack == "none"]
         waiting = [waiter for waiter in made.waiting if waiter.ack != "none"]
-        body = batch.pack(first, made.bodies)
+        body = batch.pack(first, made.bodies, made.origin)
         number = host.machines.sent + 1
         if host.receipts:
             self.unsafe[number] = Unsafe(groups, first, many, made.bytes, self._last_sent, waiting=waiting)

@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ordercast.names import GroupId, SiteId
+from ordercast.names import ClassId, GroupId, SiteId
 
 if TYPE_CHECKING:
+    from ordercast.epochs.participant import Participant
     from ordercast.node.node import Node
 
 HELD_AT_MOST = 100  # shown
@@ -124,6 +125,23 @@ def status(node: "Node") -> Status:
         parked=sum(map(len, node.intake.parked.values())), readers=_readers(node),
         reader_bytes=[reader.bytes for reader in node.readers.all], held=held, records=node.pipeline.written,
         counts=counts, commit_seconds=round(node.keeper.commit_seconds, 3),
+    )  # fmt: skip
+
+
+def epochs(here: "Participant") -> Epochs:
+    """Return which configuration a site is in, who leads, and what its classes are doing."""
+    setup = here.setup
+    away = {site: list(groups) for site, groups in setup.away.items()}
+    classes = [_class(here, class_id) for class_id in setup.classes]
+    return Epochs(setup.number, here.leader, list(setup.council), sorted(here.suspected), away, classes)
+
+
+def _class(here: "Participant", class_id: ClassId) -> ClassStatus:
+    of_class = here.setup.classes[class_id]
+    state = "open" if here.runs(class_id) else "closed" if class_id in here.closed else "opening"
+    return ClassStatus(
+        str(class_id), list(of_class.groups), sorted(of_class.sites), of_class.protocol, str(of_class.policy),
+        str(of_class.delivery), state if here.me in of_class.sites else "none",
     )  # fmt: skip
 
 

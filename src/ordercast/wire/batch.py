@@ -1,7 +1,7 @@
 """Bodies of envelopes: many messages of one source, packed; unpacked in one go.
 
 A batch is the number of its first message (a source counts its messages from 1, over all groups), how many there are,
-and their bodies as a msgpack array.
+who posted them where that matters (`Origin`), and their bodies as a msgpack array.
 """
 
 from struct import Struct
@@ -13,6 +13,10 @@ import msgspec
 from ordercast.errors import LocalError, PeerError
 
 HEAD = Struct(">QI")
+ORIGIN = Struct(">16sQ")
+POSTED = 2**31  # added to the count where an origin follows
+Origin = tuple[bytes, int]
+"""A client's session, and its number for this post to this destination: posted again elsewhere, it is the same post."""
 MESSAGES_AT_MOST = 65_536  # in one envelope
 LENGTH_BYTES = 5  # what msgpack puts before a body, at most
 _encode = msgspec.msgpack.Encoder().encode
@@ -21,7 +25,7 @@ _decode = msgspec.msgpack.Decoder(Annotated[list[bytes], msgspec.Meta(max_length
 
 def packed_bytes(bodies: list[bytes]) -> int:
     """Return how large a batch of these becomes, at most."""
-    return HEAD.size + LENGTH_BYTES * (len(bodies) + 1) + sum(map(len, bodies))
+    return HEAD.size + ORIGIN.size + LENGTH_BYTES * (len(bodies) + 1) + sum(map(len, bodies))
 
 
 def check(bodies: list[bytes], at_most: int) -> int:
@@ -39,9 +43,22 @@ def check(bodies: list[bytes], at_most: int) -> int:
     return size
 
 
-def pack(first: int, bodies: list[bytes]) -> bytes:
+def pack(first: int, bodies: list[bytes], origin: Origin | None = None) -> bytes:
     """Return the body of an envelope."""
-    return HEAD.pack(first, len(bodies)) + _encode(bodies)
+    if origin is None:
+        return HEAD.pack(first, len(bodies)) + _encode(bodies)
+    return HEAD.pack(first, POSTED + len(bodies)) + ORIGIN.pack(*origin) + _encode(bodies)
+
+
+def origin_of(body: bytes) -> Origin | None:
+    """Return who posted a batch, where that was said; raises PeerError for what is none."""
+    try:
+        if HEAD.unpack_from(body)[1] < POSTED:
+            return None
+        session, number = ORIGIN.unpack_from(body, HEAD.size)
+    except struct_error:
+        raise PeerError("an envelope without messages") from None
+    return session, number
 
 
 def count(body: bytes) -> int:
@@ -55,13 +72,14 @@ def read_head(body: bytes) -> tuple[int, int]:
         first, many = HEAD.unpack_from(body)
     except struct_error:
         raise PeerError("an envelope without messages") from None
-    return first, many
+    return first, many % POSTED
 
 
 def unpack(body: bytes) -> list[bytes]:
     """Return the messages of an envelope."""
+    begin = HEAD.size if origin_of(body) is None else HEAD.size + ORIGIN.size
     try:
-        bodies: list[bytes] = _decode(memoryview(body)[HEAD.size :])
+        bodies: list[bytes] = _decode(memoryview(body)[begin:])
     except msgspec.MsgspecError as error:
         raise PeerError(f"an envelope that is no batch: {error}") from None
     if not bodies or len(bodies) != read_head(body)[1]:

@@ -40,6 +40,8 @@ class Login(msgspec.Struct, frozen=True, array_like=True):
 
     version: int
     token: Annotated[str, msgspec.Meta(max_length=4096)] | None = None
+    session: Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)] | None = None
+    """The same one on every connection of a client that survives its site."""
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True):
@@ -55,6 +57,10 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True):
     posts: int
     """That are not answered."""
     causal: bool = False
+    others: list[str] | None = None
+    """Where clients reach the other sites, when a post may be made again at any of them; None when it may not."""
+    incarnation: int = 0
+    """Of the site: positions are of one life of it."""
 
 
 class Join(msgspec.Struct, frozen=True, array_like=True):
@@ -107,6 +113,8 @@ class Post(msgspec.Struct, frozen=True, array_like=True):
     groups: Groups
     ack: AckLevel
     bodies: Bodies
+    number: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
+    """The client's number for this post among those to the same groups; with it, it is delivered once."""
 
 
 class ReceiptFrame(msgspec.Struct, frozen=True, array_like=True):
