@@ -19,15 +19,15 @@ FOUND = (41, 43, 258, 763, 1034, 1317)
 """Seeds that have shown a bug."""
 ROLLED_BACK = (296, 1800)
 """Seeds in which a site is started again between a delivery and its end."""
-C, R = "node.changing", "node"
+C, R, F = "node.changing", "node", "founding"
 MUTANTS: list[tuple[str, str, list[tuple[str, str]]]] = [
     ("what was asked for before a restart is not asked again", C, [("        self.pipeline.put(self.participant.again())\n", "        self.participant.again()\n")]),
     ("what was not told before a restart is not told", C, [("        for lot, many, record in untold:\n            self._index(lot, many, record)\n", "")]),
     ("what the site says itself has no record", C, [("            self.pipeline.log(records.encode(records.Told(lot.groups, lot.source, lot.body)))\n", "")]),
     ("what the site says itself has no position", C, [("        self.deliveries.count += 1\n        self._put(lot, 1, None)", "        self._put(lot, 1, None)")]),
-    ("one too few is rolled back", C, [("positions = tuple(position for first, many, _, _ in undone for", "positions = tuple(position for first, many, _, _ in undone[1:] for")]),
+    ("one too few is rolled back", C, [("positions = tuple(position for first, many, *_ in undone for", "positions = tuple(position for first, many, *_ in undone[1:] for")]),
     ("what may be undone is forgotten in a checkpoint", R, [("undoable=list(node.undoable)", "undoable=[]")]),
-    ("what is delivered cannot be undone", C, [("        self.undoable.append((done.lot.position, done.many, done.order, envelope.groups))\n", "")]),
+    ("what is delivered cannot be undone", C, [("        self.undoable.append((done.lot.position, done.many, done.order, envelope.groups, origin))\n", "")]),
     ("who is away is said to have left", C, [("effect.epoch, effect.away)", "effect.epoch, ())")]),
     ("a batch to a group that is gone stops the site", C, [("            return LostError(str(error))\n        return None", "            pass\n        return None")]),
     ("who waits for what is dropped is not told", R, [("            self.safe(number)\n            self._fail(waiting, error)", "            self.safe(number)")]),
@@ -37,6 +37,14 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]]]] = [
     ("a site does not know its new groups", C, [("        self._number, self.causal = setup.number, setup.causal\n", "        self._number, self.causal = setup.number, setup.causal\n        if setup.number > 1:\n            return\n")]),
     ("a request does not wake the site", C, [("        self.step(event)\n        self.pace.rest(self.clock())", "        self.step(event)")]),
     ("index entries are written before what they speak of", R, [("        records, self._records = self._records, []\n        behind, self._behind = self._behind, []\n        self._writing = (len(records), behind, positions, None)\n        self._tell(Write(records, positions))\n        return True", "        self._writing = (0, [], positions, None)\n        self._tell(Write([], positions))\n        return True")]),
+    ("what is posted again is delivered again", C, [("        if origin is not None and not self.deliveries.sessions.is_new(envelope.groups, origin):", "        if False:")]),
+    ("who joins does not know what was posted", C, [("wrap(state, self.deliveries.sessions.of_group(group))", "wrap(state, {})")]),
+    ("a checkpoint forgets what was posted", R, [("sessions=done.sessions.snapshot()", "sessions=[]")]),
+    ("who has lost its disk begins again", F, [("if setup is None or setup.founders.get(site.me) != site.source.incarnation:", "if setup is None:")]),
+    ("a cluster begins without everybody", F, [("ready.keys() == first.sites.keys()", "len(ready) > 1")]),
+    ("who began is not written down", F, [("        site.durable()\n        self.state = FoundingState()\n", "        self.state = FoundingState()\n")]),
+    ("nobody is suspected", "node.detector", [("if self.missed[peer] >= self.beats and peer not in suspected:", "if False:")]),
+    ("nobody is trusted again", "node.detector", [("                if peer in suspected:\n                    yield Trusted(peer)\n", "")]),
 ]  # fmt: skip
 CHOSEN = MUTANTS if "ORDERCAST_CAMPAIGN" in os.environ else MUTANTS[::5]
 

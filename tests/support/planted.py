@@ -25,6 +25,7 @@ PARTS = [
     "sessions",
     "readers",
     "deliveries",
+    "detector",
     "intake",
     "outbox",
     "peers",
@@ -79,7 +80,9 @@ PLANNERS = [f"ordercast.planning.{name}" for name in ("forest", "propagation_gra
 @contextmanager
 def planted(module_name: str, *replacements: tuple[str, str]) -> Iterator[None]:
     """Run with lines of one module or package replaced; everything that is built from it is built anew."""
-    names = {"planning": PLANNERS, "node": NODES, "epochs": CHANGING}.get(module_name.partition(".")[0], NAMES)
+    kinds = {"planning": PLANNERS, "node": NODES, "epochs": CHANGING, "founding": [*EPOCHS, *NODES]}
+    names = kinds.get(module_name.partition(".")[0], NAMES)
+    module_name = module_name.replace("founding", "epochs.founding")  # seen by worlds of nodes only
     kept = {name: importlib.import_module(name) for name in names}
     machines = dict(deployment.MACHINES)
     codes = {name: Path(_origin(name)).read_text("utf-8") for name in names}

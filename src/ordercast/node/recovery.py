@@ -25,7 +25,7 @@ from ordercast.node import inputs as io
 from ordercast.node.changes import differences
 from ordercast.node.deliveries import Identity, Stream, Undoable
 from ordercast.node.peers import Life
-from ordercast.node.sessions import Table
+from ordercast.node.sessions import Kept
 from ordercast.node.settings import Settings
 from ordercast.wire import batch
 
@@ -67,7 +67,7 @@ class State(msgspec.Struct, frozen=True):
     met: dict[SiteId, Life]
     undoable: list[Undoable] = []
     """Where groups change: what was delivered and may be rolled back."""
-    sessions: Table = {}
+    sessions: Kept = []
     """Where groups change: which posts of clients were delivered."""
 
 
@@ -114,7 +114,7 @@ def checkpoint(node: "Node", frozen: Frozen) -> Checkpoint:
         messages=frozen.messages, last_delivered=done.last, stamps=done.stamps, unfinished=unfinished,
         bodies=[(identity, record) for identity, record in done.bodies.items() if record <= frozen.records],
         numbers=list(done.numbers.items()), met=node.peers.met, undoable=list(node.undoable),
-        sessions=done.sessions.known,
+        sessions=done.sessions.snapshot(),
     )  # fmt: skip
     return Checkpoint(frozen.records, done.count, _encoder.encode(state))
 
@@ -209,7 +209,7 @@ def _restore(node: "Node", found: Checkpoint) -> None:
     done.count, done.last, done.stamps = found.delivered, state.last_delivered, state.stamps
     done.bodies, done.numbers = dict(state.bodies), dict(state.numbers)
     node.outbox.messages, node.peers.met, node.undoable = state.messages, state.met, list(state.undoable)
-    done.sessions.known = state.sessions
+    done.sessions.restore(state.sessions)
     for sent in state.unfinished:
         node.outbox.restore(sent.number, sent.groups, sent.first, sent.many, sent.since, sent.stamp)
 

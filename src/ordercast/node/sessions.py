@@ -19,6 +19,10 @@ Table = dict[str, dict[bytes, Ranges]]
 """For each destination, and for each session in the order in which they were heard of last: the numbers delivered."""
 
 
+Kept = list[tuple[str, list[tuple[bytes, Ranges]]]]
+"""The same for a checkpoint, in which the order counts."""
+
+
 class Sessions:
     """One per node whose groups change."""
 
@@ -51,13 +55,26 @@ class Sessions:
                     numbers.append((first, last))
             of_destination[session] = numbers
 
+    def snapshot(self) -> Kept:
+        """Return everything, in its order."""
+        return [(to, list(sessions.items())) for to, sessions in self.known.items()]
+
+    def restore(self, kept: Kept) -> None:
+        """Take over what was kept."""
+        self.known = {to: dict(sessions) for to, sessions in kept}
+
+    def forget(self, group: GroupId) -> None:
+        """A group begins, or is no more: what was posted to another one of its name is nothing to it."""
+        self.known = {to: sessions for to, sessions in self.known.items() if group not in to.split("+")}
+
     def of_group(self, group: GroupId) -> Table:
         """Return what who joins a group must know."""
         return {to: sessions for to, sessions in self.known.items() if group in to.split("+")}
 
     def take_over(self, group: GroupId, table: Table) -> None:
         """Take over what another member knows of a group's destinations."""
-        self.known = {to: sessions for to, sessions in self.known.items() if group not in to.split("+")} | table
+        self.forget(group)
+        self.known |= table
 
 
 def _with(ranges: Ranges, number: int) -> Ranges:

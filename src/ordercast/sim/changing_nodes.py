@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from ordercast.client.values import AckLevel, Lot, Receipt, Restored, RolledBack, ViewChanged, said_in
 from ordercast.core.configuration import Configuration
 from ordercast.epochs.change import plan_change
@@ -28,6 +30,7 @@ from ordercast.sim.ledger import Ledger, Life
 from ordercast.sim.network import Network
 from ordercast.sim.newest import Newest
 from ordercast.verify.changes import Changes
+from ordercast.wire import batch
 
 LOOK_S = 0.2  # how often the failure detector looks
 SETTLE_S = 30.0  # everything must be done so long after the last fault
@@ -68,6 +71,7 @@ class ChangesLedger(Ledger):
 
     judge: Changes
     newest: Newest
+    post_again: Callable[[str], None]
 
     def attempt(self, life: Life, groups: tuple[GroupId, ...], ack: AckLevel, size: int, epoch: int) -> str:
         """Note a message before it is sent; returns its name: a source that has lost its disk is another one."""
@@ -102,6 +106,7 @@ class ChangesLedger(Ledger):
         if name not in self.disks.get(attempt.sent.source, ()):
             self.problem("durability", f"{name} is acknowledged, and is not on the disk of {attempt.sent.source}")
         if ack == "safe":
+            self.post_again(name)
             setup = self.newest.setup
             groups = [group for group in attempt.sent.groups if group in setup.groups]
             self.judge.called_safe(name, {site for group in groups for site in setup.members(group)})
@@ -120,7 +125,23 @@ class ChangingWorld(nodes.World):
         super().__init__(cluster, case.settings, case.seed, case.network, case.wire, trace)
         self.ledger = ChangesLedger(cluster.groups, case.promises, durable=True)
         self.ledger.judge, self.ledger.newest = self.judge, self.newest
+        self.ledger.post_again = self._post_again
+        self.counted: dict[tuple[SiteId, tuple[GroupId, ...]], int] = {}  # posts of each site's client
         self.hosts = {site: ChangingHost(self, site, case.setup) for site in sorted(case.settings.sites)}
+
+    def origin(self, site: SiteId, groups: tuple[GroupId, ...]) -> batch.Origin:
+        """Return who posts, and its number for that."""
+        self.counted[site, groups] = self.counted.get((site, groups), 0) + 1
+        life = f"{site}/{self.ledger.lost_disks[site]}"
+        return life.encode().ljust(16), self.counted[site, groups]
+
+    def _post_again(self, name: str) -> None:
+        """A client that did not hear its answer posts again, anywhere; what is safe is nothing new to anybody."""
+        attempt = self.ledger.attempts[name]
+        if attempt.origin is not None and self.chance.random() < 0.5:
+            host = self.hosts[self.chance.choice(sorted(self.hosts))]
+            post = io.Post(attempt.sent.groups, attempt.bodies, "none", None, attempt.origin)
+            self.after(self.chance.expovariate(1), host.post_again, post)
 
 
 class ChangingHost(nodes.Host):
@@ -183,6 +204,21 @@ class ChangingHost(nodes.Host):
         names = [body.partition(b" ")[0].decode() for body in output.bodies]
         self.world.note(f"{self.site} drops {', '.join(names)}: {output.reason}")
         self.world.judge.dropped.update(names)
+
+    def post_again(self, post: io.Post) -> None:
+        """Feed a post that was made elsewhere before, if the site is there."""
+        if self.runs and self.asleep is None:
+            self.feed(post)
+
+    def feed(self, given: io.Input) -> None:
+        """Feed the node; posts of clients are counted."""
+        if type(given) is io.Post and given.token is not None:
+            origin = self.world.origin(self.site, given.groups)
+            given = msgspec.structs.replace(given, origin=origin)
+            for name in given.token:
+                attempt = self.world.ledger.attempts[name]
+                attempt.origin, attempt.bodies = origin, given.bodies
+        super().feed(given)
 
     def _take_snapshot(self, output: io.TakeSnapshot) -> None:
         self.application.asked.append(output)

@@ -52,6 +52,9 @@ class Attempt:
     disk: tuple[int, int] = (0, 0)
     """How many disks its source had lost by then, and how often it had gone back to an old copy."""
     receipt: Receipt | None = None
+    origin: tuple[bytes, int] | None = None
+    """Its client's session and number, and all that was posted with it, where clients may post again."""
+    bodies: list[bytes] = field(default_factory=list)
 
 
 @dataclass(slots=True)
