@@ -43,7 +43,6 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]]]] = [
     ("who has lost its disk begins again", F, [("if setup is None or setup.founders.get(site.me) != site.source.incarnation:", "if setup is None:")]),
     ("a cluster begins without everybody", F, [("ready.keys() == first.sites.keys()", "len(ready) > 1")]),
     ("who began is not written down", F, [("        site.durable()\n        self.state = FoundingState()\n", "        self.state = FoundingState()\n")]),
-    ("nobody is suspected", "node.detector", [("if self.missed[peer] >= self.beats and peer not in suspected:", "if False:")]),
     ("nobody is trusted again", "node.detector", [("                if peer in suspected:\n                    yield Trusted(peer)\n", "")]),
 ]  # fmt: skip
 CHOSEN = MUTANTS if "ORDERCAST_CAMPAIGN" in os.environ else MUTANTS[::5]
