@@ -23,6 +23,7 @@ from ordercast.show.terminal import Screen, shown
 
 if TYPE_CHECKING:
     from ordercast.client.client import Client
+    from ordercast.client.values import Event
     from ordercast.live.config import Cluster
 
 T = TypeVar("T")
@@ -228,13 +229,11 @@ def tail(
         left = count
         async with client_of(config, address, secret, limit) as client:
             await client.join(list(groups) or None, after=after)
-            async for message in client:
+            async for event in client.events():
                 if as_json:
-                    print(msgspec.json.encode(_as_json(message)).decode(), flush=True)
+                    print(msgspec.json.encode(_as_json(event)).decode(), flush=True)
                 else:
-                    text = message.body.decode("utf-8", "replace")
-                    name = f"{message.source}:{message.number}"
-                    print(f"{message.position:6} {shown(message.group):16} {name:16} {shown(text)}", flush=True)
+                    print(_as_line(event), flush=True)
                 if left is not None:
                     left -= 1
                     if left <= 0:
@@ -246,13 +245,45 @@ def tail(
     return 0
 
 
-def _as_json(message: Any) -> dict[str, Any]:
-    """Return a message; its body as text if it is text, in base64 otherwise."""
-    told = {"position": message.position, "group": message.group, "message": f"{message.source}:{message.number}"}
+def _as_line(event: "Event") -> str:
+    """Return a message, or what a site says beside messages, as a line."""
+    from ordercast.client.values import Delivered, RolledBack, ViewChanged
+
+    match event:
+        case Delivered(position, group, source, number, body):
+            text = shown(body.decode("utf-8", "replace"))
+            return f"{position:6} {shown(group):16} {f'{source}:{number}':16} {text}"
+        case ViewChanged(group, members, joined, left, epoch, away):
+            changed = [f"+{site}" for site in joined] + [f"-{site}" for site in left]
+            told = f"members {','.join(members)} ({' '.join(changed)}) since configuration {epoch}"
+            return f"{event.position:6} {shown(group):16} {'view':16} {told}{f', away {chr(44).join(away)}' if away else ''}"
+        case RolledBack(positions):
+            return f"{event.position:6} {'':16} {'rolled back':16} positions {positions[0]} to {positions[-1]}"
+    gap = ", what was there before is void" if event.gap else ""
+    return f"{event.position:6} {shown(event.group):16} {'state':16} {len(event.state)} bytes{gap}"
+
+
+def _as_json(event: "Event") -> dict[str, Any]:
+    """Return a message, its body as text if it is text, in base64 otherwise; or what a site says beside messages."""
+    from ordercast.client.values import Delivered, RolledBack, ViewChanged
+
+    told: dict[str, Any] = {"position": event.position}
+    match event:
+        case Delivered(_, group, source, number, body):
+            told |= {"group": group, "message": f"{source}:{number}"}
+            return told | _bytes("body", body)
+        case ViewChanged():
+            return told | {"event": "view"} | msgspec.structs.asdict(event)
+        case RolledBack(positions):
+            return told | {"event": "rolled_back", "positions": positions}
+    return told | {"event": "state", "group": event.group, "gap": event.gap} | _bytes("state", event.state)
+
+
+def _bytes(name: str, value: bytes) -> dict[str, str]:
     try:
-        return told | {"body": message.body.decode()}
+        return {name: value.decode()}
     except UnicodeDecodeError:
-        return told | {"body_base64": base64.b64encode(message.body).decode()}
+        return {f"{name}_base64": base64.b64encode(value).decode()}
 
 
 async def _ask_all(
