@@ -20,7 +20,7 @@ def demo(
     local: Annotated[bool, Flag] = False,
     keep: Annotated[bool, Flag] = False,
 ) -> int:
-    """Run a bank as a live cluster, kill the site that orders, audit the logs, and compare with plain multicast.
+    """Run a bank as a live cluster: kill the site that orders, audit the logs, compare with plain multicast, change.
 
     Example: ordercast demo --short --out out/demo
 
@@ -101,9 +101,19 @@ def _show(console: Screen, bank: Any, out: Path, short: bool, local: bool) -> in
         console.print(f"   {name}: {says}", style=style)
         for prop, finding in verdict.broken().items():
             console.print(f"     {prop}: {finding.says}", style="red")
+    grows = _changes(console, out)
     page = write_report(out, plan, killed, (gone, back), balances, good, bad, differ)
     console.print(f"\nReport: {page}", style="bold")
-    return 0 if same and good.ok and not bad.ok and differ else 1
+    return 0 if same and good.ok and not bad.ok and differ and grows else 1
+
+
+def _changes(console: Screen, out: Path) -> bool:
+    import asyncio
+
+    from ordercast.demo.changing import show
+
+    _step(console, 7, "The bank with groups that change (policy available): a site dies for good, a branch is added.")
+    return asyncio.run(show(out / "changing", lambda text, style: console.print(f"   {text}", style=style)))
 
 
 def _step(console: Screen, number: int, text: str) -> None:

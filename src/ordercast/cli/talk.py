@@ -256,7 +256,8 @@ def _as_line(event: "Event") -> str:
         case ViewChanged(group, members, joined, left, epoch, away):
             changed = [f"+{site}" for site in joined] + [f"-{site}" for site in left]
             told = f"members {','.join(members)} ({' '.join(changed)}) since configuration {epoch}"
-            return f"{event.position:6} {shown(group):16} {'view':16} {told}{f', away {chr(44).join(away)}' if away else ''}"
+            gone = f", away {','.join(away)}" if away else ""
+            return f"{event.position:6} {shown(group):16} {'view':16} {told}{gone}"
         case RolledBack(positions):
             return f"{event.position:6} {'':16} {'rolled back':16} positions {positions[0]} to {positions[-1]}"
     gap = ", what was there before is void" if event.gap else ""
