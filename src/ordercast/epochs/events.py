@@ -37,6 +37,13 @@ class Trusted(HostEvent, frozen=True, gc=False):
         return f"trusts {self.site}"
 
 
+class Tell(HostEvent, frozen=True, gc=False):
+    """Tell what is new here without waiting for the next tick: somebody may wait for it to be stable."""
+
+    def __str__(self) -> str:
+        return "tells"
+
+
 class Requested(HostEvent, frozen=True, gc=False):
     """An operator or an application asks for a change; `Answered` says what became of it."""
 

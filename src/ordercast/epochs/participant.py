@@ -70,11 +70,10 @@ class Participant(Classes):
                 self._all(event)
             case e.Begin(first):
                 self.founding.begin(first)
-            case e.Suspected(site):
-                self.suspected.add(site)
-                self.manager.look()
-            case e.Trusted(site):
-                self.suspected.discard(site)
+            case e.Tell():
+                self.stability.tell()
+            case e.Suspected(site) | e.Trusted(site):
+                self.suspected = self.suspected | {site} if isinstance(event, e.Suspected) else self.suspected - {site}
                 self.manager.look()
             case e.Requested(change):
                 self.requests = max(self.requests, *self.setup.answered.get(self.me, (0,))) + 1

@@ -53,6 +53,27 @@ class Stability:
         self._ask_safe()
         self.ask_ends()
 
+    @property
+    def news(self) -> bool:
+        """Whether something was delivered here that the first member was not told."""
+        return any(
+            track.told.get(groups) != track.counts[groups] and self._first(class_id, groups) != self.site.me
+            for class_id, track in self._tracks()
+            for groups in track.unstable
+        )
+
+    def tell(self) -> None:
+        """Tell the first member what is new here, now."""
+        for class_id, track in self._tracks():
+            have: dict[SiteId, list[tuple[Destination, int]]] = {}
+            for groups in track.unstable:
+                first, count = self._first(class_id, groups), track.counts[groups]
+                if track.told.get(groups) != count and first != self.site.me:
+                    track.told[groups], track.waited[groups] = count, 0
+                    have.setdefault(first, []).append((groups, count))
+            for first, counts in have.items():
+                self._say(first, m.Have(tuple(counts)), class_id)
+
     def _ask(self, class_id: ClassId, track: Track, groups: Destination) -> None:
         for other in self.site.class_setup(class_id).destinations(groups):
             if other != self.site.me and track.heard.get(groups, {}).get(other, 0) < track.counts[groups]:
@@ -183,9 +204,17 @@ class Stability:
         news: list[Entry] = track.settle(counts)
         if news and site.class_setup(class_id).delivery is Delivery.SAFE:
             site.durable()
+        outside = set[tuple[SiteId, Destination]]()
         for entry in news:
-            if entry.envelope.source == site.me and entry.envelope.incarnation == site.source.incarnation:
-                site.safe(entry.envelope.number)
+            envelope = entry.envelope
+            if envelope.source == site.me and envelope.incarnation == site.source.incarnation:
+                site.safe(envelope.number)
+            elif self._first(class_id, envelope.groups) == site.me:
+                outside.add((envelope.source, envelope.groups))
+        for source, groups in sorted(outside):
+            if source not in site.class_setup(class_id).destinations(groups):  # it would ask at its next tick
+                safe, placed = track.whereabouts(source, self._life(track, source, groups), groups)
+                self._say(source, m.Whereabouts(groups, safe, placed), class_id)
         site.hand_over(class_id)
         site.send_waiting()
 

@@ -218,6 +218,12 @@ class ChangingNode(Node):
             keep = len(self.participant.handed)
             self.undoable = self.undoable[len(self.undoable) - keep :] if keep else []
 
+    def turn(self) -> list[io.Output]:
+        """End a turn; what was delivered in it is told at once, because somebody may wait for it to be safe."""
+        if self.phase is Phase.RUNNING and self.participant.stability.news:
+            self.step(e.Tell())
+        return super().turn()
+
     # Failures.
 
     def _beat(self, _: io.Beat) -> None:
