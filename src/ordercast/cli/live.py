@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from cyclopts import Parameter
@@ -23,22 +23,39 @@ if TYPE_CHECKING:
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 ClusterFile = Annotated[Path, Parameter(name=("--cluster", "-c"))]
 HERE = Path("cluster.toml")
+LogFormat = Literal["text", "json"]
 PATIENCE_S = 30.0  # for a site that was told to stop
 
 
-def _log(verbose: bool) -> None:
-    form = "%(asctime)s %(levelname)s %(message)s"
-    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, format=form, stream=sys.stderr)
+class JsonLines(logging.Formatter):
+    """One JSON object for each line: time, level, and the event with its facts, or the text where it has none."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as a line."""
+        told: dict[str, Any] = {"time": round(record.created, 6), "level": record.levelname.lower()}
+        told |= getattr(record, "facts", None) or {"message": record.getMessage()}
+        if record.exc_info:
+            told["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(told, enc_hook=str).decode()
 
 
-def run_site(config: "Cluster", name: str, *, verbose: bool, joins: bool = False) -> int:
+def _log(verbose: bool, log_format: LogFormat) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    handler.setFormatter(JsonLines() if log_format == "json" else text)
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
+
+
+def run_site(
+    config: "Cluster", name: str, *, verbose: bool, log_format: LogFormat = "text", joins: bool = False
+) -> int:
     """Run one site until it is told to stop."""
     from ordercast.live import loop
     from ordercast.live.site import Site
 
     with Screen(stderr=True).status(f"planning {len(config.groups):,} groups"):  # the first start only
         made = Site(config, name, joins=joins)
-    _log(verbose)
+    _log(verbose, log_format)
 
     async def run() -> int:
         stop = asyncio.Event()
@@ -60,7 +77,7 @@ def run_site(config: "Cluster", name: str, *, verbose: bool, joins: bool = False
     return loop.run(run())
 
 
-def up(cluster: Path = HERE, /, *, seconds: float | None = None) -> int:
+def up(cluster: Path = HERE, /, *, seconds: float | None = None, log_format: LogFormat = "text") -> int:
     """Run all sites of a cluster on this machine, each in a process of its own, until Ctrl-C.
 
     A site that ends is named, with its exit code; the others go on. The exit code is 1 if any ended by itself.
@@ -73,6 +90,8 @@ def up(cluster: Path = HERE, /, *, seconds: float | None = None) -> int:
         The configuration.
     seconds
         Stop after so long.
+    log_format
+        How the sites log: text, or a JSON object for each line.
 
     """
     from ordercast.live.config import read_cluster
@@ -82,7 +101,8 @@ def up(cluster: Path = HERE, /, *, seconds: float | None = None) -> int:
     import subprocess
 
     command = [sys.executable, "-m", "ordercast", "site"]
-    running = {name: subprocess.Popen([*command, name, "--cluster", str(cluster)]) for name in config.sites}
+    options = ["--cluster", str(cluster), "--log-format", log_format]
+    running = {name: subprocess.Popen([*command, name, *options]) for name in config.sites}
     stopping = False
 
     def stop(*_: object) -> None:

@@ -10,7 +10,7 @@ from rich.prompt import Confirm
 from rich.table import Table
 from rich.text import Text
 
-from ordercast.cli.live import HERE, ClusterFile, Json, run_site
+from ordercast.cli.live import HERE, ClusterFile, Json, LogFormat, run_site
 from ordercast.cli.talk import address_of, client_of, seconds_of, token_of
 from ordercast.errors import InputError, LocalError, UnreachableError
 from ordercast.show.terminal import Screen, shown
@@ -207,6 +207,7 @@ def site(
     token: str | None = None,
     token_file: Path | None = None,
     verbose: Annotated[bool, Parameter(negative="")] = False,
+    log_format: LogFormat = "text",
 ) -> int:
     """Run one site until it is told to stop (SIGTERM or Ctrl-C); or add, remove or move a site of a running cluster.
 
@@ -244,6 +245,8 @@ def site(
         A file with the client's token.
     verbose
         Log more.
+    log_format
+        text, or json: an object for each line, with the event and its facts.
 
     """
     from ordercast.live.config import read_cluster
@@ -269,14 +272,14 @@ def site(
         config = read_cluster(cluster)
         if name not in config.sites:
             raise InputError(f"{cluster}: there is no site {name!r} (sites: {', '.join(config.sites)})")
-        return run_site(config, name, verbose=verbose)
+        return run_site(config, name, verbose=verbose, log_format=log_format)
     from ordercast.cli.joining import joined
 
     if address is None:
         raise InputError("--join takes --address HOST:PORT: where other sites reach this one")
     secret = token_of(token, token_file)
     config = asyncio.run(joined(name, join, address, clients, data, certs, secret, seconds_of(timeout)))
-    return run_site(config, name, verbose=verbose, joins=True)
+    return run_site(config, name, verbose=verbose, log_format=log_format, joins=True)
 
 
 def apply(

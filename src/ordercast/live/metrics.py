@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -37,6 +37,7 @@ class _Figures(Collector):
             ("passed_on", "Envelopes passed on here for groups this site is not in (extra node)", counts["extra"]),
         ):
             yield CounterMetricFamily(f"ordercast_{name}", told, value)
+        yield from _epochs(status["epochs"])
         held = status["held"]
         for name, told, value in (
             (
@@ -65,6 +66,24 @@ class _Figures(Collector):
         for reader in status["readers"][:100]:
             readers.add_metric([reader["name"]], reader["bytes"])
         yield readers
+
+
+def _epochs(told: dict[str, Any] | None) -> Iterator[Metric]:
+    """Yield what there is to count of configurations, where groups change."""
+    if told is None:
+        return
+    closed = sum(one["state"] in ("closed", "opening") for one in told["classes"])
+    for name, says, value in (
+        (
+            "configuration",
+            "Number of the configuration this site is in; 0 before the cluster has begun",
+            told["number"],
+        ),
+        ("suspected", "Sites that this site suspects to have failed", len(told["suspected"])),
+        ("away", "Sites that were taken out of groups because they were suspected", len(told["away"])),
+        ("classes_not_open", "Classes of this site that stand still", closed),
+    ):
+        yield GaugeMetricFamily(f"ordercast_{name}", says, value)
 
 
 async def serve(site: "Site") -> asyncio.Server:

@@ -182,7 +182,8 @@ class Site(Calls):
 
     def note(self, event: str, **facts: Any) -> None:
         """Log one line: a stable name and facts."""
-        log.info("%s site=%s %s", event, self.me, " ".join(f"{name}={value!r}" for name, value in facts.items()))
+        told = " ".join(f"{name}={value!r}" for name, value in facts.items())
+        log.info("%s site=%s %s", event, self.me, told, extra={"facts": {"event": event, "site": self.me, **facts}})
 
     @property
     def failed(self) -> OrdercastError | None:
