@@ -532,7 +532,7 @@ def test_positions_of_a_lost_disk_mean_nothing(tmp_path: Path) -> None:
         for site in sites.values():
             await site.start()
         await begun(sites)
-        async with ordercast.connect(config.clients["r"], survive=4) as client:
+        async with ordercast.connect(config.clients["r"]) as client:
             await client.join(after=-1)
             await client.multicast("c", b"one", ack="safe")
             await kill(sites["r"])

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from ordercast.names import Delivery, Policy
 from ordercast.protocols.registry import MACHINES
+from tests.support.changing_chaos import ChangingChaos
 from tests.support.chaos import OPTIONS, Chaos, troubled
 
 OTHERS = [protocol for protocol in MACHINES if protocol != "propagation"]
@@ -77,3 +79,19 @@ async def fill(chaos: Chaos) -> None:
     assert small.returncode == 1
     assert "history.db" in said and "disk" in said, said
     assert 0 < acknowledged < 40
+
+
+KINDS = [(protocol, policy, delivery) for protocol in MACHINES for policy in Policy for delivery in Delivery]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", range(2))
+def test_groups_change_while_sites_are_killed_and_lose_their_disks(tmp_path: Path, index: int) -> None:
+    """Other protocols, policies and deliveries every day; `python -m benchmarks.changing_chaos` tries all."""
+    protocol, policy, delivery = KINDS[(2 * TODAY + index) * 7 % len(KINDS)]
+    chaos = ChangingChaos(tmp_path, protocol, policy, delivery, TODAY + index)
+    asyncio.run(chaos.run(3, 3))
+
+    assert chaos.findings() == [], (protocol, policy, delivery)
+    assert chaos.counts["kill"] >= 3 and chaos.counts["change"] == 3
+    assert chaos.counts["ack none"] + chaos.counts["ack ordered"] + chaos.counts["ack safe"] > 20

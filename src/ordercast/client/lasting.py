@@ -84,7 +84,7 @@ class Lasting:
         wrong = self._wrong(welcome)
         if wrong is not None:
             made.end(LostError(wrong))
-            raise LostError(wrong)
+            raise (LocalError if welcome.site == self.site else LostError)(wrong)  # it will not be otherwise later
         self._now, self.address, self.site = made, address, welcome.site
         self._survives, self._life = welcome.others is not None, welcome.incarnation
         made.ended.append(lambda error: self._lost(made, error))
@@ -193,7 +193,7 @@ class Lasting:
                 except (UnreachableError, LostError) as failed:
                     error = failed
                 except LocalError as refused:
-                    self.end(LostError(f"{self.site or address}: {refused}"))
+                    self.end(LostError(str(refused)))
                     return
                 else:
                     return

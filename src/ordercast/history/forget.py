@@ -24,9 +24,8 @@ def forget(
     history: "DiskHistory", last: Head, checkpoint: Checkpoint, from_delivered: int, needed: Collection[int]
 ) -> Head:
     """Delete, within a transaction, what nobody needs; returns the new head."""
-    ends: dict[int, int] = {}  # record -> the last position that refers to it
-    for entry in history.entries(max(last.entries_from, history.first_position)):
-        ends[entry.record] = entry.end
+    entries = list(history.entries(max(last.entries_from, history.first_position)))
+    ends = {entry.record: entry.end for entry in entries}  # record -> the last position that refers to it
     held = set(needed)
     database = history.database
     _raise_uses(database, last.swept, ends)
@@ -35,6 +34,8 @@ def forget(
     first_position = _drop_entries(database, from_delivered, history.next_position)
     _delete_unused(database, first_position, {database.chunk_with(record) for record in held if record <= swept})
     entries_from = checkpoint.delivered if swept == checkpoint.records else last.entries_from
+    # What a site says beside messages has its position before its record: the record may come after the checkpoint.
+    entries_from = min([entries_from, *(entry.position for entry in entries if entry.record > swept)])
     return Head(checkpoint.delivered, first_position, swept, entries_from)
 
 

@@ -193,6 +193,21 @@ def check_forgetting(opened: Opener) -> None:
     history.close()
 
 
+def check_a_record_after_its_position(opened: Opener) -> None:
+    """A position that a checkpoint counts may stand in a record after it: the next checkpoint does not forget that."""
+    history = opened("c", "p", 1)
+    history.append([b"0", b"1"], [Position(0, 1, 1, b"s")])
+    history.append([b"2"], [Position(1, 1, 3, b"s")])
+    history.keep(Checkpoint(2, 2, b"state"), 0)
+    for record in range(3, 7):
+        history.append([b"%d" % record], [])
+    history.keep(Checkpoint(7, 2, b"state"), 0)
+    history.append([b"7"], [])
+    history.keep(Checkpoint(8, 2, b"state"), 0)
+    assert [data for _, data in history.past(0, 10)] == [b"0", b"2"]
+    history.close()
+
+
 def check_held_back(opened: Opener) -> None:
     """A message that is held back over many checkpoints is there when it is delivered, and goes with its entry."""
     history = opened("c", "p", 1)
@@ -255,6 +270,7 @@ CHECKS: tuple[Callable[[Opener], None], ...] = (
     check_checkpoint,
     check_checkpoint_within_an_append,
     check_forgetting,
+    check_a_record_after_its_position,
     check_held_back,
 )
 """All checks, one by one: a test may run each by its name."""
