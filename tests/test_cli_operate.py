@@ -46,6 +46,8 @@ def changing(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.slow
 def test_an_operator_s_day(changing: Path) -> None:
     """Groups come and go, a site dies for good, a new one joins, and the file is applied; each in one line."""
+    well = ordercast("doctor", cwd=changing)
+    assert well.returncode == 0 and "configuration 1, manager dev-1" in " ".join(well.stdout.split()), well.stdout
     made = ordercast("group", "create", "news", "main-1,dev-1", "--delivery", "agreed", cwd=changing)
     assert (made.returncode, made.stdout) == (0, "create news main-1,dev-1 delivery=agreed: done\n"), made.stderr
     assert known(changing)["news"]["members"] == ["dev-1", "main-1"]
@@ -60,6 +62,10 @@ def test_an_operator_s_day(changing: Path) -> None:
     until(lambda: known(changing)["tables"]["away"] == ["dev-1"])
     status = ordercast("status", cwd=changing)
     assert "taken out of" in " ".join(status.stdout.split())
+    seen = ordercast("doctor", "--json", cwd=changing)
+    sick = {one["what"]: one for one in json.loads(seen.stdout) if one["state"] != "ok"}
+    assert seen.returncode == 1
+    assert sick["site dev-1"]["state"] in ("bad", "look") and any("dev-1 at" in what for what in sick)
     gone = ordercast("site", "remove", "dev-1", cwd=changing)
     assert (gone.returncode, gone.stdout) == (0, "remove dev-1: done\n"), gone.stderr
 

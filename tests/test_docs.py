@@ -55,9 +55,13 @@ def test_the_live_page_s_python_runs_and_its_configuration_is_read(tmp_path: Pat
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.splitlines() == ["0 orders p b'buy 7'", "1 alerts p b'look'"]
-    configuration, security = blocks("docs/live.md", "toml")
+    configuration, changes, security = blocks("docs/live.md", "toml")
     (tmp_path / "cluster.toml").write_text(configuration + security)
     read = read_cluster(tmp_path / "cluster.toml")
+    fixed = configuration.replace('export = "run"', "")
+    options, _, table = changes.partition("\n[options")
+    (tmp_path / "changing.toml").write_text(f"{options}\n{fixed}\n[options{table.replace('audit', 'tables')}")
+    assert read_cluster(tmp_path / "changing.toml").options["tables"].policy == "atomic"
     assert list(read.groups) == ["transactions", "tables"] and read.security.certs == "certs"
 
 

@@ -304,7 +304,8 @@ async def _ask_all(
     return dict(await asyncio.gather(*(one(name, address) for name, address in config.clients.items())))
 
 
-async def _statuses(config: "Cluster", token: str | None, seconds: float) -> dict[str, dict[str, Any]]:
+async def statuses(config: "Cluster", token: str | None, seconds: float) -> dict[str, dict[str, Any]]:
+    """Ask every site that takes clients for its status; where none answers, `failed` says why."""
     found = await _ask_all(config, token, seconds, lambda client: client.status())
     return {
         name: {"site": name, "failed": told} if isinstance(told, str) else told for name, told in found.items()
@@ -377,13 +378,13 @@ def status(
         screen = Screen()
         with contextlib.suppress(KeyboardInterrupt), Live(console=screen, refresh_per_second=4) as live:
             while True:
-                table = _status_table(config, asyncio.run(_statuses(config, secret, limit)))
+                table = _status_table(config, asyncio.run(statuses(config, secret, limit)))
                 live.update(table)
                 if not screen.is_terminal:  # nothing to draw over: one table after the other
                     screen.print(table)
                 time.sleep(1.0)
         return 0
-    found = asyncio.run(_statuses(config, secret, limit))
+    found = asyncio.run(statuses(config, secret, limit))
     if as_json:
         print(msgspec.json.encode(found).decode())
     else:

@@ -99,6 +99,8 @@ class Status(msgspec.Struct, frozen=True):
     records: int
     counts: dict[str, int]
     commit_seconds: float
+    clock: float = 0.0
+    """The site's time, in seconds since 1970."""
     epochs: Epochs | None = None
     """None where groups are fixed."""
     link_bytes: dict[SiteId, int] = {}
@@ -125,6 +127,7 @@ def status(node: "Node") -> Status:
         parked=sum(map(len, node.intake.parked.values())), readers=_readers(node),
         reader_bytes=[reader.bytes for reader in node.readers.all], held=held, records=node.pipeline.written,
         counts=counts, commit_seconds=round(node.keeper.commit_seconds, 3),
+        clock=now,
     )  # fmt: skip
 
 
