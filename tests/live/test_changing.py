@@ -546,3 +546,45 @@ def test_positions_of_a_lost_disk_mean_nothing(tmp_path: Path) -> None:
             await site.stop()
 
     run(work())
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("create", "a+b", ("p",), {}), "is no name for a group"),
+        (("create", "x", ("p",), {"policy": "none"}), "create: Invalid enum value"),
+        (("create", "x", ("p",), {"colour": "red"}), "create takes no colour"),
+        (("add", "", ("x",), {"address": "here"}), "'here' is not host:port"),
+        (("add", "", ("x",), {"address": "10.0.0.1:7000"}), "is open to other machines"),
+        (("add", "", ("add",), {"address": "127.0.0.1:7000"}), "is a command"),
+        (("add", "", ("../x",), {"address": "127.0.0.1:7000"}), "is no name for a site"),
+        (("join", "a", (), {}), "join takes one site"),
+        (("remove", "", ("nobody",), {}), "there is no site 'nobody'"),
+        (("level", "", (), {"level": "none"}), "level: Invalid enum value"),
+    ],
+)
+def test_a_change_that_cannot_be_is_refused_and_changes_nothing(
+    tmp_path: Path, change: tuple[Any, str, tuple[str, ...], dict[str, str]], says: str
+) -> None:
+    async def work() -> None:
+        config = cluster(tmp_path, {"a": ["p"]}, **FAST)
+        async with Running(config) as sites, ordercast.connect(config.clients["p"]) as client:
+            await begun(sites)
+            with pytest.raises(LocalError, match=says):
+                await client.change(*change)
+            assert (await client.configuration())["number"] == 1
+
+    run(work())
+
+
+def test_a_client_may_be_entered_again(tmp_path: Path) -> None:
+    async def work() -> None:
+        config = cluster(tmp_path, {"a": ["p"]}, **FAST)
+        async with Running(config) as sites:
+            await begun(sites)
+            client = ordercast.connect(config.clients["p"])
+            for _ in range(2):
+                async with client:
+                    await client.multicast("a", b"x", ack="safe")
+
+    run(work())

@@ -148,6 +148,7 @@ class Client:
         return self._connection.address
 
     async def __aenter__(self) -> Self:
+        self._connection = Lasting(self.addresses, self._heard, self.survive)  # a new one, who enters again begins anew
         welcome = await self._connection.open(self.token, self.timeout, self.ca)
         self.groups = frozenset(welcome.groups)
         self._sender = Sender(welcome, self._post)

@@ -45,10 +45,11 @@ class Founding:
     def begin(self, first: Setup) -> None:
         """The host says which configuration the cluster begins with."""
         site = self.site
-        if site.setup.number or site.decisions or self.state.first == first:
+        if site.setup.number or site.decisions:
             return
-        site.durable()
-        self.state = FoundingState(first)
+        if self.state.first != first:
+            site.durable()
+        self.state = FoundingState(first)  # who was ready when this site last ran may be in another life now
         self._count(site.me, site.source.incarnation)
 
     def greet(self, peer: SiteId) -> None:

@@ -1,21 +1,21 @@
 """What a site does whose groups change: where it starts, whom it finds where, plans, states of applications."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ordercast.client.values import Receipt
 from ordercast.epochs.change import first_setup, plan_change
-from ordercast.epochs.requests import AddSite, Change, Planned
+from ordercast.epochs.requests import AddSite, Change, Create, Planned
 from ordercast.epochs.setup import GroupSetup, Setup
-from ordercast.errors import BugError, InputError, LocalError
+from ordercast.errors import BugError, InputError, LocalError, bounded
 from ordercast.history.store import History
 from ordercast.live.config import Cluster, described
 from ordercast.live.inbox import Inbox
 from ordercast.live.links import BEATS
-from ordercast.live.rules import is_name
+from ordercast.live.rules import NAMES, is_name, wrong_address, wrong_site
 from ordercast.names import Delivery, GroupId, Planner, Policy, SiteId
 from ordercast.node import inputs as io
 from ordercast.node.changing import ChangingNode
@@ -159,12 +159,24 @@ class Changes:
 
     async def request(self, change: Change) -> None:
         """Ask for a change, and wait until it is in force; raises LocalError when it is refused."""
-        for name in (getattr(change, "site", ""), getattr(change, "group", "")):
-            if name and not is_name(name):
-                raise LocalError(f"{name!r} is no name for a site or a group")
+        for problem in self._wrong(change):
+            raise LocalError(problem)
         done: asyncio.Future[list[Receipt]] = self.site.loop.create_future()
         self.site.feed(io.Ask(change, done))
         await done
+
+    def _wrong(self, change: Change) -> Iterator[str]:
+        """Yield what no configuration may hold: names and addresses, by the rules of the file."""
+        if isinstance(change, Create) and not is_name(change.group):
+            yield f"{bounded(change.group)!r} is no name for a group: {NAMES}"
+        if isinstance(change, AddSite):
+            yield from wrong_site(change.site)
+            sites, clients = split(change.address)
+            for table, address in (("sites", sites), *((("clients", clients),) if clients else ())):
+                yield from wrong_address(self.site.cluster, table, change.site, address)
+            taken = {split(at)[0]: site for site, at in self.setup.sites.items() if site != change.site}
+            if sites in taken:
+                yield f"[sites] {change.site}: {bounded(sites)} is the address of {taken[sites]}"
 
     # What the node asks for.
 

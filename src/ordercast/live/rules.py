@@ -92,31 +92,43 @@ def _is_ip(text: str) -> bool:
 
 def _wrong_names(cluster: "Cluster") -> Iterator[str]:
     clients = {name: name for name in cluster.security.tokens.values()}
-    tables: dict[str, Iterable[str]] = {"site": cluster.sites, "group": cluster.groups, "client": clients}
+    tables: dict[str, Iterable[str]] = {"group": cluster.groups, "client": clients}
     for kind, names in tables.items():
         yield from (f"{bounded(name)!r} is no name for a {kind}: {NAMES}" for name in names if not is_name(name))
     seen: dict[str, SiteId] = {}
     for site in cluster.sites:
-        if site.lower() == "ca":
-            yield f"a site may not be called {site!r}: the certificate of the CA has this name"
-        if site in RESERVED:
-            yield f"a site may not be called {site!r}: `ordercast site {site}` is a command"
+        yield from wrong_site(site)
         if (other := seen.setdefault(site.lower(), site)) != site:
             yield f"sites {other} and {site} differ in case only: not every file system tells their folders apart"
+
+
+def wrong_address(cluster: "Cluster", table: str, site: SiteId, address: str) -> Iterator[str]:
+    """Yield what is wrong with one address."""
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        yield f"[{table}] {site}: {bounded(address)!r} is not host:port"
+    elif not _is_loopback(host) and (how := _not_secured(cluster, table)):
+        told = f"[{table}] {site}: {bounded(address)} is open to other machines, and {how}"
+        yield f"{told}; if that is meant, write insecure = true in [security]"
+
+
+def wrong_site(name: str) -> Iterator[str]:
+    """Yield why a site may not be called that."""
+    if not is_name(name):
+        yield f"{bounded(name)!r} is no name for a site: {NAMES}"
+    if name.lower() == "ca":
+        yield f"a site may not be called {name!r}: the certificate of the CA has this name"
+    if name in RESERVED:
+        yield f"a site may not be called {name!r}: `ordercast site {name}` is a command"
 
 
 def _wrong_addresses(cluster: "Cluster") -> Iterator[str]:
     tables = {"sites": cluster.sites, "clients": cluster.clients, "metrics": cluster.metrics}
     for table, addresses in tables.items():
         for site, address in addresses.items():
-            host, _, port = address.rpartition(":")
-            if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-                yield f"[{table}] {site}: {address!r} is not host:port"
+            yield from wrong_address(cluster, table, site, address)
             if site not in cluster.sites:
                 yield f"[{table}] {site!r} is not in [sites]"
-            if not _is_loopback(host) and (how := _not_secured(cluster, table)):
-                told = f"[{table}] {site}: {address} is open to other machines, and {how}"
-                yield f"{told}; if that is meant, write insecure = true in [security]"
     seen = list(cluster.sites.values())
     yield from (f"[sites] {address} is given twice" for address in seen if seen.count(address) > 1)
     for site in cluster.sites:
