@@ -50,6 +50,21 @@ class Application:
         return b"\n".join(self.groups.get(group, []))
 
 
+async def start(config: Cluster) -> dict[str, Site]:
+    """Start all sites of a cluster, and wait until it has begun."""
+    sites = {name: Site(config, name) for name in config.sites}
+    for site in sites.values():
+        await site.start()
+    await begun(sites)
+    return sites
+
+
+async def stop(sites: dict[str, Site]) -> None:
+    """Stop all sites."""
+    for site in sites.values():
+        await site.stop()
+
+
 async def ended(tasks: "list[asyncio.Task[None]]") -> None:
     """End readers; those of a site that was killed wait for ever."""
     for task in tasks:
@@ -77,8 +92,7 @@ def test_a_cluster_begins_when_all_its_sites_are_there(tmp_path: Path) -> None:
         await begun(sites)
         await sites["p"].multicast("c", b"now", ack="safe")
         await quiet(sites)
-        for site in sites.values():
-            await site.stop()
+        await stop(sites)
 
     run(work())
 
@@ -141,10 +155,7 @@ def test_the_others_go_on_without_a_dead_site_which_comes_back(tmp_path: Path, d
 
     async def work() -> None:
         config = changing(tmp_path, delivery=delivery)
-        sites = {name: Site(config, name) for name in "pqr"}
-        for site in sites.values():
-            await site.start()
-        await begun(sites)
+        sites = await start(config)
         applications = {name: Application() for name in "pqr"}
         reading = [asyncio.create_task(applications[name].read(sites[name], -1)) for name in "pqr"]
         for number in range(5):
@@ -163,8 +174,7 @@ def test_the_others_go_on_without_a_dead_site_which_comes_back(tmp_path: Path, d
         await begun(sites)
         await until(lambda: all(app.groups["c"][-1] == b"after" for app in applications.values()))
         await quiet(sites)
-        for site in sites.values():
-            await site.stop()
+        await stop(sites)
         await ended(reading)
         expected = [*(b"before %d" % n for n in range(5)), *(b"without %d" % n for n in range(5)), b"after"]
         assert {name: app.groups["c"] for name, app in applications.items()} == dict.fromkeys("pqr", expected)
@@ -178,10 +188,7 @@ def test_exactly_the_groups_of_a_dead_site_wait(tmp_path: Path) -> None:
     async def work() -> None:
         groups = {"a": ["p", "q"], "b": ["q", "r"]}
         config = cluster(tmp_path, groups, **{**FAST, "policy": "atomic"})
-        sites = {name: Site(config, name) for name in "pqr"}
-        for site in sites.values():
-            await site.start()
-        await begun(sites)
+        sites = await start(config)
         await kill(sites["r"])
         await until(lambda: "r" in sites["q"].asked("configuration")["suspected"])
         await sites["p"].multicast("a", b"goes on", ack="safe")
@@ -193,8 +200,7 @@ def test_exactly_the_groups_of_a_dead_site_wait(tmp_path: Path) -> None:
         await sites["r"].start()
         await waits
         await quiet(sites)
-        for site in sites.values():
-            await site.stop()
+        await stop(sites)
 
     run(work())
 
@@ -204,10 +210,7 @@ def test_a_site_that_lost_its_disk_is_given_the_state(tmp_path: Path) -> None:
 
     async def work() -> None:
         config = changing(tmp_path, states=True)
-        sites = {name: Site(config, name) for name in "pqr"}
-        for site in sites.values():
-            await site.start()
-        await begun(sites)
+        sites = await start(config)
         applications = {name: Application() for name in "pqr"}
         reading = [asyncio.create_task(applications[name].read(sites[name], -1)) for name in "pqr"]
         for number in range(3):
@@ -225,8 +228,7 @@ def test_a_site_that_lost_its_disk_is_given_the_state(tmp_path: Path) -> None:
         await sites["r"].multicast("c", b"4", ack="safe")
         await until(lambda: new.groups.get("c", [])[-1:] == [b"4"])
         await quiet(sites)
-        for site in sites.values():
-            await site.stop()
+        await stop(sites)
         await ended(reading)
         assert new.groups["c"] == [b"0", b"1", b"2", b"3", b"4"]
         assert any(isinstance(event, Restored) and event.group == "c" for event in new.events)
@@ -275,10 +277,7 @@ def test_a_client_that_gives_states_where_none_are_asked_for_is_refused(tmp_path
 def test_a_site_is_added_moves_and_is_removed(tmp_path: Path) -> None:
     async def work() -> None:
         config = changing(tmp_path)
-        sites = {name: Site(config, name) for name in "pqr"}
-        for site in sites.values():
-            await site.start()
-        await begun(sites)
+        sites = await start(config)
         new = cluster(tmp_path / "new", {"a": ["s"]}, **FAST)
         there = str(tmp_path / "new")
         joining = Cluster(
@@ -309,8 +308,7 @@ def test_a_site_is_added_moves_and_is_removed(tmp_path: Path) -> None:
         await sites["p"].multicast("c", b"without it", ack="safe")
         await s.stop()
         await quiet(sites)
-        for site in sites.values():
-            await site.stop()
+        await stop(sites)
 
     run(work())
 
@@ -318,10 +316,7 @@ def test_a_site_is_added_moves_and_is_removed(tmp_path: Path) -> None:
 def test_a_minority_changes_nothing_and_says_so(tmp_path: Path) -> None:
     async def work() -> None:
         config = changing(tmp_path)
-        sites = {name: Site(config, name) for name in "pqr"}
-        for site in sites.values():
-            await site.start()
-        await begun(sites)
+        sites = await start(config)
         await kill(sites["q"])
         await kill(sites["r"])
         asked = asyncio.create_task(sites["p"].create_group("d", ["p"]))
@@ -445,10 +440,7 @@ def test_a_client_survives_kill_9_of_its_site(tmp_path: Path) -> None:
 
     async def work() -> None:
         config = changing(tmp_path)
-        sites = {name: Site(config, name) for name in "pqr"}
-        for site in sites.values():
-            await site.start()
-        await begun(sites)
+        sites = await start(config)
         async with ordercast.connect(config.clients["r"]) as client, ordercast.connect(config.clients["p"]) as witness:
             await witness.join(after=-1)
             await client.join(after=-1)
@@ -483,8 +475,7 @@ def test_a_client_survives_kill_9_of_its_site(tmp_path: Path) -> None:
         assert sorted(read, key=int) == [b"%d" % n for n in range(60)]
         assert seen == read
         await quiet(sites)
-        for site in sites.values():
-            await site.stop()
+        await stop(sites)
 
     run(work())
 
@@ -494,10 +485,7 @@ def test_a_sender_goes_on_at_another_site(tmp_path: Path) -> None:
 
     async def work() -> None:
         config = changing(tmp_path)
-        sites = {name: Site(config, name) for name in "pqr"}
-        for site in sites.values():
-            await site.start()
-        await begun(sites)
+        sites = await start(config)
         application = Application()
         reading = asyncio.create_task(application.read(sites["p"], -1))
         async with ordercast.connect([config.clients["r"], config.clients["q"]]) as client:
@@ -516,8 +504,7 @@ def test_a_sender_goes_on_at_another_site(tmp_path: Path) -> None:
         await until(lambda: application.groups.get("c", [])[-1:] == [b"3"])
         await quiet(sites)
         await ended([reading])
-        for site in sites.values():
-            await site.stop()
+        await stop(sites)
         assert application.groups["c"] == [b"0", b"1", b"2", b"3"]
 
     run(work())
@@ -528,10 +515,7 @@ def test_positions_of_a_lost_disk_mean_nothing(tmp_path: Path) -> None:
 
     async def work() -> None:
         config = changing(tmp_path)
-        sites = {name: Site(config, name) for name in "pqr"}
-        for site in sites.values():
-            await site.start()
-        await begun(sites)
+        sites = await start(config)
         async with ordercast.connect(config.clients["r"]) as client:
             await client.join(after=-1)
             await client.multicast("c", b"one", ack="safe")
@@ -542,8 +526,7 @@ def test_positions_of_a_lost_disk_mean_nothing(tmp_path: Path) -> None:
             with pytest.raises(ordercast.LostError, match="mean nothing"):
                 async for _ in client.events():
                     pass
-        for site in sites.values():
-            await site.stop()
+        await stop(sites)
 
     run(work())
 

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from ordercast.client.client import Client, connect
-from ordercast.client.values import AckLevel, Delivered, Lot, Restored, RolledBack, ViewChanged, said_in
+from ordercast.client.values import AckLevel, Lot
 from ordercast.errors import LocalError, OrdercastError
 from ordercast.live.ports import free_ports
 from ordercast.names import GroupId, SiteId
+from ordercast.sim.following import Following
 from ordercast.verify.changes import Changes
 
 GROUPS = {"g0": ["s0", "s1", "s2"], "g1": ["s1", "s2", "s3"], "g2": ["s3", "s4"], "g3": ["s0", "s4"]}
@@ -34,18 +35,16 @@ SETTLE_S = 60.0  # for everything to be done after the last trouble
 WORDS = ("site.bug", "site.failed", "Traceback")
 
 
-class Application:
+class Application(Following):
     """What reads the stream of one site; it keeps its state, and its position with it, like one with a disk."""
 
     def __init__(self, chaos: "ChangingChaos", site: SiteId) -> None:
-        self.chaos, self.site = chaos, site
-        self.forget()
-        self.groups = {group for group, members in GROUPS.items() if site in members}
+        super().__init__(site, {group for group, members in GROUPS.items() if site in members})
+        self.chaos = chaos
 
     def forget(self) -> None:
         """Begin with nothing."""
-        self.next, self.groups = 0, set[GroupId]()
-        self.positions: list[int] = []
+        self.begin(set())
 
     async def state(self, group: GroupId) -> bytes:
         """Return what it has of a group."""
@@ -62,46 +61,17 @@ class Application:
                     async for lot in client.lots():
                         if chaos.disks[self.site] != life:
                             break
-                        self.take(lot)
+                        self.see(lot)
                         if chaos.trouble and chaos.chance.random() < 0.01:
                             await asyncio.sleep(chaos.chance.uniform(0.1, 1.0))
             except OrdercastError:
                 await asyncio.sleep(0.05)
 
-    def take(self, lot: Lot) -> None:
+    def see(self, lot: Lot) -> None:
         """Apply what was delivered, and let the judge see it."""
-        judge, site = self.chaos.judge, self.site
-        if lot.position != self.next:
-            judge.problem("positions", f"{site} reads position {lot.position}, not {self.next}")
-        self.next = lot.last + 1
-        said = said_in(lot)
-        if said is None:
-            for index, message in enumerate(lot.messages()):
-                own = {group for group in lot.groups if group in self.groups}
-                judge.delivered(site, name_of(message), lot.groups, lot.stamp + index.to_bytes(4, "big"), own)
-                self.positions.append(message.position)
-            return
-        match said:
-            case RolledBack(positions):
-                if tuple(self.positions[len(self.positions) - len(positions) :]) != positions:
-                    judge.problem("positions", f"{site} is to undo {positions}, and the last are others")
-                del self.positions[len(self.positions) - len(positions) :]
-                judge.rolled(site, len(positions), safe=self.chaos.delivery == "safe")
-                self.chaos.counts["rolled back"] += len(positions)
-            case Restored(group, _, state, _):
-                judge.restored(site, group, [line for line in state.decode().split("\n") if line])
-                self.groups.add(group)
-            case ViewChanged(group, members, _, left, _, away):
-                if site in members:
-                    self.groups.add(group)
-                elif site in left and site not in away:
-                    self.groups.discard(group)
-                    judge.left(site, group)
-
-
-def name_of(message: Delivered) -> str:
-    """Return the name that a message was given by its sender."""
-    return message.body.partition(b" ")[0].decode(errors="replace")
+        had = len(self.positions)
+        self.take(lot, self.chaos.judge, safe=self.chaos.delivery == "safe")
+        self.chaos.counts["rolled back"] += max(0, had - len(self.positions))
 
 
 class ChangingChaos:

@@ -36,7 +36,10 @@ PARTS = [
     "reading",
 ]
 WORLD = [
-    *(f"ordercast.sim.{name}" for name in ("storage", "lines", "nodes", "clients", "faults", "changing_nodes")),
+    *(
+        f"ordercast.sim.{name}"
+        for name in ("storage", "lines", "nodes", "clients", "faults", "following", "changing_nodes")
+    ),
     "tests.support.changing_campaign",
 ]
 NODES = [*(f"ordercast.node.{name}" for name in (*PARTS, "status", "node", "changing")), *WORLD]

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ordercast.client.values import AckLevel, Lot, Receipt, Restored, RolledBack, ViewChanged, said_in
+from ordercast.client.values import AckLevel, Lot, Receipt, said_in
 from ordercast.core.configuration import Configuration
 from ordercast.epochs.change import plan_change
 from ordercast.epochs.participant import Participant
@@ -26,6 +26,7 @@ from ordercast.node.status import status
 from ordercast.sim import nodes
 from ordercast.sim.clients import Sender
 from ordercast.sim.faults import Fault, Run, bug
+from ordercast.sim.following import Following, name_in
 from ordercast.sim.ledger import Ledger, Life
 from ordercast.sim.network import Network
 from ordercast.sim.newest import Newest
@@ -234,10 +235,11 @@ class ChangingHost(nodes.Host):
         self.world.judge.forgot(self.site, {group: holders(setup, group) for group in setup.groups})
 
 
-class Follower:
+class Follower(Following):
     """The application of a site: it keeps what it has read, and where, on a disk of its own."""
 
     def __init__(self, host: ChangingHost) -> None:
+        super().__init__(host.site, set())
         self.host, self.calm = host, False
         self.forget()
         host.on_start.append(self._open)
@@ -245,9 +247,7 @@ class Follower:
     def forget(self) -> None:
         """Begin with nothing."""
         setup = None if self.host.empty else self.host.first
-        self.groups = {group for group in setup.groups if self.host.site in setup.members(group)} if setup else set()
-        self.next = 0
-        self.positions: list[int] = []  # of what it has
+        self.begin({group for group in setup.groups if self.site in setup.members(group)} if setup else set())
         self.asked: list[io.TakeSnapshot] = []
         self._reader: Reader | None = None
         self._takes = False
@@ -296,37 +296,15 @@ class Follower:
                 self.host.later(late, self.host.feed, io.Snapshotted(output.number, states))
 
     def _read(self, lot: Lot) -> None:
-        site, judge = self.host.site, self.host.world.judge
-        if lot.position != self.next:
-            judge.problem("positions", f"{site} reads position {lot.position}, not {self.next}")
-        said = said_in(lot)
-        self.next = lot.last + 1
-        if said is None:
-            for index, message in enumerate(lot.messages()):
-                name = message.body.partition(b" ")[0].decode(errors="replace")
-                attempt = self.host.world.ledger.attempts.get(name)
+        world = self.host.world
+        if lot.source:
+            for message in lot.messages():
+                attempt = world.ledger.attempts.get(name_in(message.body))
                 if attempt is not None and attempt.body != message.body:
-                    judge.problem("creation", f"{site} reads {name} with another body")
-                own = {group for group in lot.groups if group in self.groups}
-                judge.delivered(site, name, lot.groups, lot.stamp + index.to_bytes(4, "big"), own)
-                self.positions.append(message.position)
-            return
-        self.host.world.note(f"{site} reads {said}")
-        match said:
-            case RolledBack(positions):
-                if tuple(self.positions[len(self.positions) - len(positions) :]) != positions:
-                    judge.problem("positions", f"{site} is to undo {positions}, and the last are others")
-                del self.positions[len(self.positions) - len(positions) :]
-                judge.rolled(site, len(positions), safe=self._all_safe)
-            case Restored(group, _, state, _):
-                judge.restored(site, group, [line for line in state.decode().split("\n") if line])
-                self.groups.add(group)
-            case ViewChanged(group, members, _, left, _, away):
-                if site in members:
-                    self.groups.add(group)
-                elif site in left and site not in away:
-                    self.groups.discard(group)
-                    judge.left(site, group)
+                    world.judge.problem("creation", f"{self.site} reads {name_in(message.body)} with another body")
+        elif world.trace is not None:
+            world.note(f"{self.site} reads {said_in(lot)}")
+        self.take(lot, world.judge, safe=self._all_safe)
 
     @property
     def _all_safe(self) -> bool:
