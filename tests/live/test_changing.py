@@ -571,3 +571,42 @@ def test_a_client_may_be_entered_again(tmp_path: Path) -> None:
                     await client.multicast("a", b"x", ack="safe")
 
     run(work())
+
+
+def test_a_state_that_is_too_large_is_told_to_who_gives_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with Running(changing(tmp_path, states=True)) as sites:
+            await begun(sites)
+
+            async def large(_: str) -> bytes:
+                return bytes(17 * 2**20)
+
+            inbox = sites["p"].inbox(after=-1, snapshot=large)
+            joining = asyncio.create_task(sites["p"].join_group("a", "r"))
+            with pytest.raises(LocalError, match="the state of a has 17825792 bytes; at most 16777216"):
+                while True:
+                    await inbox.take()
+            reading = asyncio.create_task(Application().read(sites["p"], -1))  # another one gives it
+            await joining
+            await until(lambda: not sites["r"].status()["held"])
+            await ended([reading])
+
+    run(work())
+
+
+def test_requests_that_wait_are_bounded(tmp_path: Path) -> None:
+    async def work() -> None:
+        config = changing(tmp_path)
+        sites = await start(config)
+        await kill(sites["q"])
+        await kill(sites["r"])
+        asked = [asyncio.create_task(sites["p"].create_group(f"x{number}", ["p"])) for number in range(256)]
+        await until(lambda: len(sites["p"].node.machines.asked_for) == 256)  # type: ignore[attr-defined]
+        with pytest.raises(LocalError, match="256 requests wait at p already"):
+            await sites["p"].create_group("one-more", ["p"])
+        await sites["p"].stop()
+        assert all(
+            isinstance(error, ordercast.LostError) for error in await asyncio.gather(*asked, return_exceptions=True)
+        )
+
+    run(work())

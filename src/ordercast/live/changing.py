@@ -25,6 +25,8 @@ from ordercast.node.status import Epochs, epochs
 if TYPE_CHECKING:
     from ordercast.live.site import Site
 
+REQUESTS_AT_MOST = 256  # of one site, not answered
+STATE_AT_MOST = 16 * 2**20  # bytes of a group's state: it travels in one frame
 Snapshot = Callable[[GroupId], Awaitable[bytes]]
 """An application's state of a group, as it is after everything that it has read."""
 
@@ -68,6 +70,12 @@ def _address(address: str) -> dict[str, str]:
 def _group(setup: Setup, name: GroupId) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(msgspec.structs.asdict(setup.groups[name]))
     return {**found, "there": list(setup.members(name)), "class": str(setup.class_of.get(name, ""))}
+
+
+def _bounded(group: GroupId, state: bytes) -> bytes:
+    if len(state) > STATE_AT_MOST:
+        raise LocalError(f"the state of {group} has {len(state)} bytes; at most {STATE_AT_MOST} are allowed")
+    return state
 
 
 class Changes:
@@ -161,6 +169,10 @@ class Changes:
         """Ask for a change, and wait until it is in force; raises LocalError when it is refused."""
         for problem in self._wrong(change):
             raise LocalError(problem)
+        node = self.site.node
+        assert isinstance(node, ChangingNode)
+        if len(node.participant.asked_for) >= REQUESTS_AT_MOST:
+            raise LocalError(f"{REQUESTS_AT_MOST} requests wait at {self.site.me} already")
         done: asyncio.Future[list[Receipt]] = self.site.loop.create_future()
         self.site.feed(io.Ask(change, done))
         await done
@@ -223,8 +235,8 @@ class Changes:
         while (output := self.wants(inbox)) is not None:
             self.wanted.remove(output)
             try:
-                states = tuple([(group, await snapshot(group)) for group in output.groups])
-            except BaseException:
+                states = tuple([(group, _bounded(group, await snapshot(group))) for group in output.groups])
+            except BaseException:  # whatever it is, also that nobody waits any more: it goes to who waits
                 self.wanted.append(output)  # another reader, or the next one
                 raise
             self.site.feed(io.Snapshotted(output.number, states))
