@@ -45,7 +45,7 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]]]] = [
     ("who began is not written down", F, [("        site.durable()\n        self.state = FoundingState()\n", "        self.state = FoundingState()\n")]),
     ("nobody is trusted again", "node.detector", [("                if peer in suspected:\n                    yield Trusted(peer)\n", "")]),
 ]  # fmt: skip
-CHOSEN = MUTANTS if "ORDERCAST_CAMPAIGN" in os.environ else MUTANTS[::5]
+CHOSEN = MUTANTS if "ORDERCAST_CAMPAIGN" in os.environ else MUTANTS[::8]
 
 
 @pytest.mark.slow

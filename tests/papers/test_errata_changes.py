@@ -331,7 +331,7 @@ def test_errata_22_everything_after_the_common_prefix_is_rolled_back() -> None:
     case = Case(ours, PROMISES, QUIET, 1, sends, (), silent, suspect_after=4.0)
     rule = ("            return track.entries[index:]", "            return [entry]")
 
-    assert broken(rule, [case, 69, 229])
+    assert broken(rule, [case, 300, 322])
     found, world = judge(case)
     assert found == [] and log(world, "c") == log(world, "d")
 
@@ -453,7 +453,7 @@ def test_errata_60_what_comes_early_is_bounded(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr("ordercast.epochs.classes.EARLY_AT_MOST", bound)
     ours = setup(x="abc", more="z")
     sends, slow = tuple(stream("z", "x", 5, 25, 0.1)), Network(latency=1.0, jitter=3.0)
-    world = Early(Case(ours, PROMISES, slow, 1, sends, ((10.0, "b", Leave("x", "a")),)))
+    world = Early(Case(ours, PROMISES, slow, 17, sends, ((10.0, "b", Leave("x", "a")),)))
     world.run(300.0)
 
     assert findings(world) == []

@@ -1,9 +1,10 @@
 """A connection that outlives the connections it is made of: the client survives its site.
 
-When a connection ends, another one is made: to the same site, wherever it is now, or, while nothing is read, to another
-one. Posts that were not answered are made again, under the same session and numbers, so that each is delivered once;
-reading goes on after the last position. Only where groups change: elsewhere nobody drops what is posted twice, and
-the end of the connection is the end.
+When a connection ends, another one is made: to the same site, wherever it is now; or to another one, while nothing is
+read and everything that was answered is safe, so that nothing overtakes what the first site may still send. Posts that
+were not answered are made again, under the same session and numbers, so that each is delivered once; reading goes on
+after the last position. Only where groups change: elsewhere nobody drops what is posted twice, and the end of the
+connection is the end.
 """
 
 import asyncio
@@ -60,6 +61,7 @@ class Lasting:
         self._next = 0  # the position that comes next
         self._owed: deque[Connection] = deque()  # of each lot that was not taken yet: where it came from
         self._again: asyncio.Task[None] | None = None
+        self._stays = False  # its site has taken messages that may not be safe: later ones must not overtake them
 
     @property
     def _loop(self) -> asyncio.AbstractEventLoop:
@@ -141,6 +143,8 @@ class Lasting:
             return
         error = answer.exception()
         if error is None:
+            if asked.tag == Tag.POST and getattr(asked.said(0), "ack", "") != "safe":
+                self._stays = True
             asked.done.set_result(answer.result())
             return
         ended = error is connection.error or (isinstance(error, UnreachableError) and asked.tag == Tag.POST)
@@ -185,7 +189,7 @@ class Lasting:
         """Try again, less and less often, until a site answers that will do."""
         begun, wait = self._loop.time(), FIRST_S
         while self._loop.time() - begun < self.survive:
-            alone = self._loop.time() - begun < STAY_S
+            alone = self._stays or self._loop.time() - begun < STAY_S
             for address in [self.address] if alone else [self.address, *self.addresses]:
                 try:
                     await self._open(address)

@@ -112,7 +112,9 @@ class Wishes(Obstacles):
             return  # this ballot asks again what everybody has of it, and may decide otherwise
         left = {s for s in decision.installers if s in self.suspected and not site.setup.is_member(s)}
         left |= {s for s in decision.installers if site.setup.lives.get(s, (0, 0))[1] > number}  # it lost what it had
-        left |= {s for s in decision.installers if s in site.fresh}  # and was not taken in yet
+        # Who has lost its disk, and is to be taken in, may have been the only one who had a message: the configuration
+        # that takes it in asks the others, and until then nothing is called safe (errata 109).
+        left |= {s for s in decision.installers if s in site.fresh and s not in site.setup.sites}
         if set(decision.installers) - left <= set(state.installed.get(number, ())):
             state.installed.pop(number, None)
             for other in sorted(site.setup.sites):
