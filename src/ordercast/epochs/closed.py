@@ -73,8 +73,11 @@ class Closed(States):
                 self._roll_back(rolled_back(track, cut))
                 site.installing.todo.pop(class_id, None)
                 self._ended(class_id)
-                if site.me in decision.installers and not was_left_out(site.me, class_id, site.decisions):
-                    todo = lacks(site.me, site.closed_class(class_id), track, cut, without)
+                if site.me in decision.installers:
+                    of_class = site.closed_class(class_id)
+                    left_out = was_left_out(site.me, class_id, site.decisions)  # then only what it goes on with alone
+                    not_here = without | (set(of_class.groups) - alone if left_out else set())
+                    todo = lacks(site.me, of_class, track, cut, not_here)
                     if todo:
                         site.installing.todo[class_id] = todo
 
