@@ -26,7 +26,7 @@ def test_one_fault_in_any_moment(change: str) -> None:
     index = list(CHANGES).index(change)
     policy, delivery = list(Policy)[index % 2], list(Delivery)[index // 2 % 2]
     case = small(change, PROTOCOLS[index % 4], 3, policy, delivery)
-    explored = Explorer(case, later=True).run(FAULTS, every=97 if change == "remove" else 29)
+    explored = Explorer(case, later=True).run(FAULTS, every=197 if change == "remove" else 59)
 
     assert explored.whole and explored.found == [], explored.found[:3]
     assert set(explored.faults) == set(FAULTS)
