@@ -32,7 +32,6 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]]]] = [
     ("a batch to a group that is gone stops the site", C, [("            return LostError(str(error))\n        return None", "            pass\n        return None")]),
     ("who waits for what is dropped is not told", R, [("            self.safe(number)\n            self._fail(waiting, error)", "            self.safe(number)")]),
     ("what is dropped is not said", C, [("        self.tell(io.Dropped(effect.groups, batch.unpack(effect.body), effect.reason))\n", "")]),
-    ("an empty site waits for calls", C, [("            self.tell(io.Dial(peer))\n        untold", "            pass\n        untold")]),
     ("a lost disk is refused", R, [("        if self.settings.changes and hello.incarnation > known.incarnation:", "        if False:")]),
     ("a site does not know its new groups", C, [("        self._number, self.causal = setup.number, setup.causal\n", "        self._number, self.causal = setup.number, setup.causal\n        if setup.number > 1:\n            return\n")]),
     ("a request does not wake the site", C, [("        self.step(event)\n        self.pace.rest(self.clock())", "        self.step(event)")]),
