@@ -61,6 +61,7 @@ class Lasting:
         self._next = 0  # the position that comes next
         self._owed: deque[Connection] = deque()  # of each lot that was not taken yet: where it came from
         self._again: asyncio.Task[None] | None = None
+        self._disks: int | None = None  # what the site said of lost disks
         self._stays = False  # its site has taken messages that may not be safe: later ones must not overtake them
 
     @property
@@ -89,6 +90,9 @@ class Lasting:
             raise (LocalError if welcome.site == self.site else LostError)(wrong)  # it will not be otherwise later
         self._now, self.address, self.site = made, address, welcome.site
         self._survives, self._life = welcome.others is not None, welcome.incarnation
+        if self._disks != welcome.disks and self._disks is not None:
+            self._give_up_posts()
+        self._disks = welcome.disks
         made.ended.append(lambda error: self._lost(made, error))
         return welcome
 
@@ -204,6 +208,13 @@ class Lasting:
             await asyncio.sleep(wait)
             wait = min(2 * wait, LAST_S)
         self.end(LostError(f"no connection for {self.survive:g} s: {error}"))
+
+    def _give_up_posts(self) -> None:
+        """A site has lost its disk, and may not know which posts it had delivered: nothing is posted again."""
+        error = LostError("a site has lost its disk meanwhile; whether this was sent is not known")
+        for asked in [asked for asked in self._waiting if asked.tag == Tag.POST]:
+            if not asked.done.done():
+                asked.done.set_exception(error)
 
     async def _go_on(self) -> None:
         """Read on after the last position, and make the posts again that were not answered."""

@@ -187,6 +187,11 @@ class Setup(msgspec.Struct, frozen=True, array_like=True, dict=True):
         """Whether a site is in any group now."""
         return any(site in of_class.sites for of_class in self.classes.values())
 
+    @property
+    def disks(self) -> int:
+        """The configuration that last took in a site with an empty disk; 0 when none has."""
+        return max((number for _, number in self.lives.values()), default=0)
+
     def has_answered(self, site: SiteId, request: int) -> bool:
         """Whether a request of a site was answered, in this configuration or in an earlier one."""
         upto, *beyond = self.answered.get(site, (0,))

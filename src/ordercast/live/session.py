@@ -232,7 +232,9 @@ class Session(Answers):
         bounds = (site.limits.body_bytes, self.share, POSTS, site.node.causal)
         self.write(
             Tag.WELCOME,
-            wire.Welcome(site.me, sorted(site.groups), site.all_groups, *bounds, site.others, site.node.incarnation),
+            wire.Welcome(
+                site.me, sorted(site.groups), site.all_groups, *bounds, site.others, site.node.incarnation, site.disks
+            ),
         )
 
     # Posts and answers.

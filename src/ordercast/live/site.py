@@ -213,6 +213,11 @@ class Site(Calls):
         """Where clients reach other sites, at which a post may be made again; None where groups are fixed."""
         return self.changes.others() if self.changes is not None else None
 
+    @property
+    def disks(self) -> int:
+        """The configuration that last took in a site with an empty disk."""
+        return self.changes.setup.disks if self.changes is not None else 0
+
     def address_of(self, peer: SiteId) -> tuple[str, int]:
         """Return where a peer is; raises LocalError when nobody knows."""
         return self.changes.address_of(peer) if self.changes is not None else self.cluster.address(peer)

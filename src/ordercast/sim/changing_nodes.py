@@ -137,7 +137,12 @@ class ChangingWorld(nodes.World):
         return life.encode().ljust(16), self.counted[site, groups]
 
     def _post_again(self, name: str) -> None:
-        """A client that did not hear its answer posts again, anywhere; what is safe is nothing new to anybody."""
+        """A client that did not hear its answer posts again, anywhere; what is safe is nothing new to anybody.
+
+        Not where disks are lost: what is lost with the only disk may come back late, through the second post.
+        """
+        if any(fault.kind == "lose" for fault in self.case.faults):
+            return
         attempt = self.ledger.attempts[name]
         if attempt.origin is not None and self.chance.random() < 0.5:
             host = self.hosts[self.chance.choice(sorted(self.hosts))]
@@ -207,8 +212,9 @@ class ChangingHost(nodes.Host):
         self.world.judge.dropped.update(names)
 
     def post_again(self, post: io.Post) -> None:
-        """Feed a post that was made elsewhere before, if the site is there."""
-        if self.runs and self.asleep is None:
+        """Feed a post that was made elsewhere before, unless a site has lost its disk since (`client.lasting`)."""
+        known = [a for a in self.world.ledger.attempts.values() if a.origin == post.origin]
+        if self.runs and self.asleep is None and all(a.disks == self.participant.setup.disks for a in known):
             self.feed(post)
 
     def feed(self, given: io.Input) -> None:
@@ -219,6 +225,7 @@ class ChangingHost(nodes.Host):
             for name in given.token:
                 attempt = self.world.ledger.attempts[name]
                 attempt.origin, attempt.bodies = origin, given.bodies
+                attempt.disks = self.participant.setup.disks
         super().feed(given)
 
     def _take_snapshot(self, output: io.TakeSnapshot) -> None:

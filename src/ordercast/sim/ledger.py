@@ -55,6 +55,8 @@ class Attempt:
     origin: tuple[bytes, int] | None = None
     """Its client's session and number, and all that was posted with it, where clients may post again."""
     bodies: list[bytes] = field(default_factory=list)
+    disks: int = 0
+    """What its site knew of lost disks."""
 
 
 @dataclass(slots=True)

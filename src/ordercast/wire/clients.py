@@ -61,6 +61,8 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True):
     """Where clients reach the other sites, when a post may be made again at any of them; None when it may not."""
     incarnation: int = 0
     """Of the site: positions are of one life of it."""
+    disks: int = 0
+    """Changes when a site was taken in that had lost its disk: then nothing is posted again."""
 
 
 class Join(msgspec.Struct, frozen=True, array_like=True):
