@@ -1061,3 +1061,56 @@ def test_a_group_that_was_deleted_and_created_begins_empty() -> None:
 
     assert [("a", 1, ""), ("a", 2, "")] == c.answers
     assert [] == c.lists["d"].get("x", [])
+
+
+def away_for(changes: int) -> Cluster:
+    """Site e is away while groups change, and comes back with its disk."""
+    c = Cluster({"x": "ab", "y": "de"}, "abcde")
+    c.send("e", "y")
+    c.settle()
+    c.crash("e")
+    c.suspect("e", "abcd")
+    c.settle()
+    for index in range(changes):
+        c.ask("a", ask("Join" if index % 2 else "Leave", "x", "b"))
+        c.settle()
+    c.send("d", "y")
+    c.settle()
+    c.restart("e")
+    c.trust("e")
+    c.settle()
+    return c
+
+
+def test_who_was_away_for_many_changes_follows_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scenario() -> Any:
+        monkeypatch.setattr(epochs("behind").Behind, "at_hand", 4)
+        c = away_for(20)
+        return c.held() == [], set(c.numbers.values()), c.lists["e"]["y"]
+
+    assert scenario() == (True, {23}, ["e:1", "d:1"])
+    rule = ("if theirs and self.decision(theirs + 1) is not None", "if theirs + 1 in site.decisions")
+    assert without(scenario, rule) == (False, {1, 23}, ["e:1"])
+
+
+def test_who_cannot_follow_any_more_says_so_and_can_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decisions are kept for so long. Who was away for longer is not counted on, and says what it needs."""
+
+    def scenario() -> Any:
+        monkeypatch.setattr(epochs("behind").Behind, "kept", 8)
+        monkeypatch.setattr(epochs("behind").Behind, "at_hand", 4)
+        c = away_for(12)
+        [behind] = c.held()
+        assert behind.endswith("and keep 8 decisions; replace site e") and c.sites["a"].setup.members("y") == ("d",)
+        c.send("a", "y")
+        c.settle()
+        assert c.safe[-1] == "a:1" and c.lists["d"]["y"] == ["e:1", "d:1", "a:1"]
+        c.crash("e")
+        c.come_empty("e")
+        c.settle()
+        return c.held(), len(set(c.numbers.values())), c.sites["a"].setup.members("y"), c.lists["e"]["y"]
+
+    assert scenario() == ([], 1, ("d", "e"), ["e:1", "d:1", "a:1"])
+    counts = ("self._stray(sender, astray=0 < theirs < mine - self.kept)", "pass")
+    with pytest.raises(AssertionError, match=r"replace site e"):
+        without(scenario, counts)

@@ -412,7 +412,7 @@ def test_errata_56_exactly_once() -> None:
 
 
 def test_errata_57_who_is_behind_is_told() -> None:
-    rule = ("                    self.say(sender, m.Decided(self.decisions[number]))", "                    pass")
+    rule = ("                    site.say(sender, m.Decided(decision))", "                    pass")
 
     assert broken(rule, range(40))
 

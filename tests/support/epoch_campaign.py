@@ -140,4 +140,5 @@ def case(seed: int, kind: Kind | None = None) -> Case:
         *(["acyclic"] if setup.level is Level.ACYCLIC else []),
         *(["causal"] if kind.causal else []),
     }
-    return Case(setup, frozenset(promises), network, seed, tuple(sends), tuple(changes), tuple(some))
+    at_hand = random.Random(f"at hand {seed}").choice([1, 2, 4, 64])
+    return Case(setup, frozenset(promises), network, seed, tuple(sends), tuple(changes), tuple(some), at_hand=at_hand)

@@ -52,6 +52,7 @@ EPOCHS = [
         "change",
         "messages",
         "events",
+        "behind",
         "council",
         "founding",
         "sending",

@@ -43,6 +43,11 @@ class Classes(Handing):
             self.machines = dict(sorted(self.machines.items()))
         return machine
 
+    def under_way(self, class_id: ClassId) -> int:
+        """How many messages of a class are not where they should be."""
+        machine = self.machines.get(class_id)
+        return machine.under_way if machine is not None else 0
+
     def _of_class(self, sender: SiteId, message: Any, class_id: ClassId) -> None:
         if isinstance(message, STABILITY):
             self.stability.take(sender, class_id, message)
@@ -52,9 +57,9 @@ class Classes(Handing):
             if class_id not in self.closed and len(self.early) < EARLY_AT_MOST and not isinstance(message, Control):
                 self.early.append((sender, message, class_id))
             if class_id.epoch > self.setup.number:
-                self._ask_ahead(sender)
+                self.behind.ask(sender)
         else:
-            self._tell_at(sender)  # an older class: its sender may not know that it was closed (errata 57)
+            self.behind.tell(sender)  # an older class: its sender may not know that it was closed (errata 57)
 
     def let_in(self) -> None:
         """Feed what came early to the classes that are open now."""
@@ -187,17 +192,6 @@ class Classes(Handing):
             self.durable()
             self.out.append(Safe(number))
 
-    def _tell_at(self, sender: SiteId) -> None:
-        if sender not in self._told and sender != self.me:
-            self._told.add(sender)
-            self.say(sender, m.At(self.setup.number))
-
-    def _ask_ahead(self, sender: SiteId) -> None:
-        """Somebody is ahead: ask for the decisions since; one site between two ticks is enough, they are large."""
-        if not self._asked_ahead:
-            self._asked_ahead = True
-            self._tell_at(sender)
-
     def _is_stranger(self, class_id: ClassId) -> bool:
         """Whether a class was opened without this site, or with an earlier life of it: it must be opened anew."""
         return class_id.epoch < self.since or not self.setup.classes[class_id].order_class.is_source(self.me)
@@ -222,16 +216,3 @@ class Classes(Handing):
             self.draining.discard(class_id)
             self.halted.add(class_id)
             self.machines.pop(class_id, None)
-
-    def _at(self, sender: SiteId, theirs: int) -> None:
-        """A site tells which configuration it is in: who is ahead tells the other what was decided since."""
-        mine = self.setup.number
-        if theirs == mine:
-            self.manager.knows(sender)
-        elif theirs > mine:
-            self._ask_ahead(sender)
-        elif sender != self.me:
-            first = theirs + 1 if theirs and theirs + 1 in self.decisions else mine
-            for number in range(first, min(first + 8, mine + 1)):
-                if number in self.decisions:
-                    self.say(sender, m.Decided(self.decisions[number]))

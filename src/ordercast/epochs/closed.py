@@ -19,7 +19,7 @@ class Closed(States):
         """Stop classes for good, and report; once a higher ballot was heard of, lower ones are refused."""
         site = self.site
         if close.number != site.setup.number + 1:
-            site._at(sender, close.number - 1)
+            site.behind.at(sender, close.number - 1)
             return
         if not site.admitted:  # this life has nothing to report; its wish tells the manager so
             site.say(sender, site._its_wish())
@@ -75,7 +75,8 @@ class Closed(States):
                 self._ended(class_id)
                 if site.me in decision.installers:
                     of_class = site.closed_class(class_id)
-                    left_out = was_left_out(site.me, class_id, site.decisions)  # then only what it goes on with alone
+                    left_out = was_left_out(site.me, class_id, site.behind.decided_on(class_id))
+                    # Who was left out gets only what it goes on with alone.
                     not_here = without | (set(of_class.groups) - alone if left_out else set())
                     todo = lacks(site.me, of_class, track, cut, not_here)
                     if todo:

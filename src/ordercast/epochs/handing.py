@@ -10,6 +10,7 @@ from ordercast.core.events import Control, Received
 from ordercast.core.machine import Machine
 from ordercast.core.source import Source
 from ordercast.epochs import messages as m
+from ordercast.epochs.behind import Behind
 from ordercast.epochs.council import Council
 from ordercast.epochs.founding import Founding
 from ordercast.epochs.manager import Manager
@@ -38,7 +39,7 @@ class Handing:
         self.admitted = setup.number > 0  # an empty disk may have forgotten promises: it neither votes nor leads
         self.source = Source(me, incarnation)
         self.out: list[Effect] = []
-        self.suspected: set[SiteId] = set()
+        self.detected: set[SiteId] = set()  # whom the failure detector suspects
         self.fresh: dict[SiteId, int] = {}  # sites that came with an empty disk and are not taken in, as far as known
         first = {setup.number: m.Decision(setup, m.NO_BALLOT, {})} if setup.number else {}
         self.decisions: dict[int, m.Decision] = first
@@ -63,14 +64,17 @@ class Handing:
         self.early: deque[tuple[SiteId, Any, ClassId]] = deque()
         site = cast("Participant", self)
         self.manager, self.stability, self.opening = Manager(site), Stability(site), Opening(site)
-        self.founding = Founding(site)
+        self.founding, self.behind = Founding(site), Behind(site)
         self._durable, self._feeding, self._send_later = False, 0, False
         self._here: deque[Received] = deque()  # messages to oneself
-        self._asked_ahead = False  # since the last tick
-        self._told: set[SiteId] = set()  # since the last tick: who was told which configuration this is
         for group in setup.groups:
             if me in setup.members(group):
                 self.counts[group] = 0
+
+    @property
+    def suspected(self) -> frozenset[SiteId]:
+        """Whom this site does not count on."""
+        return frozenset(self.detected.union(self.behind.state.strayed))
 
     def durable(self) -> None:
         """The event that is being taken changes what must survive a crash."""

@@ -15,7 +15,6 @@ from ordercast.epochs.track import Track
 from ordercast.names import ClassId, GroupId, SiteId
 
 FETCH_AT_MOST = 256  # messages per request
-DECISIONS_KEPT = 64  # who is further behind starts from a snapshot
 
 
 class Opening(Closed):
@@ -31,17 +30,14 @@ class Opening(Closed):
         if decision.number == site.setup.number + 1 or (not site.admitted and decision.number > site.setup.number):
             self._adopt(decision)
         elif decision.number > site.setup.number:
-            site.say(sender, m.At(site.setup.number))
-        if decision.number <= site.setup.number and sender != site.me:
-            site.say(sender, m.At(site.setup.number))
+            site.behind.hears_of(sender, decision.number)
+        if decision.number <= site.setup.number:
+            site.behind.tell(sender)  # once for all that came: each answer brings several
 
     def _adopt(self, decision: m.Decision) -> None:
         site, old, new = self.site, self.site.setup, decision.setup
         site.durable()
-        site.decisions[new.number] = decision
-        for number in [n for n in site.decisions if n <= new.number - DECISIONS_KEPT and n not in site.undone]:
-            del site.decisions[number]
-        known = {class_id for known in site.decisions.values() for class_id in known.closed}
+        known = site.behind.keep(decision)
         site.ends = {class_id: last for class_id, last in site.ends.items() if class_id in known}
         taken_in = new.lives.get(site.me) == (site.source.incarnation, new.number)
         if not site.admitted and (not taken_in or decision.number != old.number + 1):
@@ -101,7 +97,7 @@ class Opening(Closed):
         """A site without a history learns of the configuration: it takes part in nothing before it is taken in."""
         site = self.site
         site.setup = decision.setup
-        site.decisions = {decision.number: decision}
+        site.decisions, site.behind.state.archive = {decision.number: decision}, {}
         site.installing.states.clear()
         site.earlier.clear()
         site.undone.clear()
@@ -237,6 +233,7 @@ class Opening(Closed):
     def tick(self) -> None:
         """Ask again for what did not come; say again what the manager may not have heard."""
         site = self.site
+        self.said_installed.clear()
         if not site.installing.done:
             self.go_on()
         if site.undone and (site.installing.done or not site.installing.delivered):

@@ -73,7 +73,7 @@ class Participant(Classes):
             case e.Tell():
                 self.stability.tell()
             case e.Suspected(site) | e.Trusted(site):
-                self.suspected = self.suspected | {site} if isinstance(event, e.Suspected) else self.suspected - {site}
+                self.detected = self.detected | {site} if isinstance(event, e.Suspected) else self.detected - {site}
                 self.manager.look()
             case e.Requested(change):
                 self.requests = max(self.requests, *self.setup.answered.get(self.me, (0,))) + 1
@@ -108,9 +108,9 @@ class Participant(Classes):
             case m.Ready() | m.Began():
                 self.founding.take(sender, message)
             case m.At(theirs):
-                self._at(sender, theirs)
+                self.behind.at(sender, theirs)
             case m.Wish():
-                self._at(sender, message.number)
+                self.behind.at(sender, message.number)
                 self.manager.wish(sender, message)
             case m.Answer(request, reason):
                 self.answered(request, reason)
@@ -136,7 +136,7 @@ class Participant(Classes):
                     self.say(sender, m.Done(which, self.setup.number))
             case m.Done(which, at):
                 if at > number:
-                    self._ask_ahead(sender)
+                    self.behind.ask(sender)
                 else:
                     self.opening.done(which)
             case m.Fetch() | m.Body() | m.AskState() | m.State():
@@ -144,7 +144,7 @@ class Participant(Classes):
 
     def _vote(self, sender: SiteId, message: m.Prepare | m.Accept, number: int) -> None:
         if number != self.setup.number + 1:
-            self._at(sender, number - 1)
+            self.behind.at(sender, number - 1)
         elif self.me in self.setup.council and self.admitted:
             council = self.council
             answer, news = council.prepare(message) if isinstance(message, m.Prepare) else council.accept(message)
@@ -181,7 +181,8 @@ class Participant(Classes):
 
         It asks the application again for states that it has not given.
         """
-        self.suspected.clear()
+        self.detected.clear()
+        self.behind.again()
         self.manager = Manager(self)
         return [e.TakeSnapshot(number, groups) for number, groups in self.opening.asked.items()]
 
@@ -189,8 +190,7 @@ class Participant(Classes):
 
     def _tick(self, now: float) -> None:
         self.now = now
-        self._told.clear()
-        self._asked_ahead = False
+        self.behind.tick()
         for class_id in sorted(self.awake):
             if class_id in self.machines and self.runs(class_id):
                 self.feed(class_id, Tick(now))
@@ -252,7 +252,14 @@ class Participant(Classes):
                 says = f"class {own.class_id} needs {', '.join(missing)}, suspected to have failed"
                 found.append(Held(f"{self.me}:{number}", says, self.now))
         found += [Held(f"class {c}", "it was closed, and nothing was opened for it", self.now) for c in self.closed]
-        return found + self.founding.held() + self.opening.held() + self.stability.held() + self.manager.held()
+        return (
+            found
+            + self.founding.held()
+            + self.behind.held()
+            + self.opening.held()
+            + self.stability.held()
+            + self.manager.held()
+        )
 
     @property
     def idle(self) -> bool:
@@ -260,7 +267,7 @@ class Participant(Classes):
         if self.awake or not self.manager.idle or self.founding.waits:
             return False
         waits = self.sending.own or self.closed or self.asked_for or self.undone or self._wishes or self.opening.asked
-        return not waits and self.installing.done and self.stability.idle
+        return not waits and self.behind.idle and self.installing.done and self.stability.idle
 
     @property
     def _wishes(self) -> bool:
@@ -268,8 +275,3 @@ class Participant(Classes):
         if not self.admitted:
             return self.me in self.setup.sites or not self.setup.number
         return self.council.accepted is not None
-
-    def under_way(self, class_id: ClassId) -> int:
-        """How many messages of a class are not where they should be."""
-        machine = self.machines.get(class_id)
-        return machine.under_way if machine is not None else 0

@@ -124,13 +124,13 @@ def lacks(me: SiteId, of_class: ClassSetup, track: Track, cut: Cut, without: fro
     return found
 
 
-def was_left_out(me: SiteId, class_id: ClassId, decisions: Mapping[int, Decision]) -> bool:
+def was_left_out(me: SiteId, class_id: ClassId, decisions: Iterable[Decision]) -> bool:
     """Whether a cut of a class was made without this site: what it rolled back leaves a hole in its log (errata 102).
 
     It installs nothing of the class any more, and is given the states of its groups instead; except of groups that it
     goes on with alone, because nobody is left to give them.
     """
-    return any(class_id in decision.cuts and me not in decision.installers for decision in decisions.values())
+    return any(class_id in decision.cuts and me not in decision.installers for decision in decisions)
 
 
 class Installing(msgspec.Struct, array_like=True):

@@ -8,6 +8,7 @@ from ordercast.core.configuration import Destination
 from ordercast.core.snapshots import decode_snapshot, encode_snapshot
 from ordercast.epochs import events as e
 from ordercast.epochs import messages as m
+from ordercast.epochs.behind import BehindState
 from ordercast.epochs.council import Council
 from ordercast.epochs.founding import FoundingState
 from ordercast.epochs.obstacles import ManagerState
@@ -62,12 +63,13 @@ class ParticipantState(msgspec.Struct, array_like=True):
     asked_for: dict[int, Change]
     requests: int
     manager: ManagerState
-    suspected: list[SiteId]
+    detected: list[SiteId]
     admitted: bool
     since: int
     fresh: dict[SiteId, int]
     wants: dict[SiteId, dict[GroupId, tuple[int, int]]]
     founding: FoundingState
+    behind: BehindState
 
 
 def take_snapshot(site: "Participant") -> ParticipantState:
@@ -109,12 +111,13 @@ def take_snapshot(site: "Participant") -> ParticipantState:
         asked_for=site.asked_for,
         requests=site.requests,
         manager=site.manager.state,
-        suspected=sorted(site.suspected),
+        detected=sorted(site.detected),
         admitted=site.admitted,
         since=site.since,
         fresh=site.fresh,
         wants=opening.wants,
         founding=site.founding.state,
+        behind=site.behind.state,
     )
 
 
@@ -139,9 +142,9 @@ def restore_snapshot(site: "Participant", state: ParticipantState) -> None:
     opening.at_open, opening.states, opening.wants = state.at_open, state.states, state.wants
     opening.offers, opening.asked, opening.follows = state.offers, state.asked, state.follows
     site.undone, site.asked_for, site.requests = set(state.undone), state.asked_for, state.requests
-    site.manager.state, site.suspected = state.manager, set(state.suspected)
+    site.manager.state, site.detected = state.manager, set(state.detected)
     site.admitted, site.since, site.fresh = state.admitted, state.since, state.fresh
-    site.founding.state = state.founding
+    site.founding.state, site.behind.state = state.founding, state.behind
     site.machines = {}
     for class_id, data in state.machines:
         of_class = site.class_setup(class_id)

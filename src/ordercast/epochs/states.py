@@ -28,6 +28,7 @@ class States:
         self.states: dict[int, dict[GroupId, bytes]] = {}  # the application's states then, for joiners
         self.follows: dict[int, int] = {}  # configurations that were superseded before they were done, and by which
         self.wants: dict[SiteId, dict[GroupId, tuple[int, int]]] = {}  # who asks for states, and what they have
+        self.said_installed: set[tuple[int, SiteId]] = set()  # since the last tick
 
     def _offer(self) -> None:
         """Ask the application for the states that others need, when it has all that was closed and nothing since."""
@@ -174,7 +175,9 @@ class States:
             return
         for number in sorted(site.undone):
             if self.has_installed(number):
-                site.say(leader, m.Installed(number))
+                if (number, leader) not in self.said_installed:
+                    self.said_installed.add((number, leader))
+                    site.say(leader, m.Installed(number))
                 continue
             others = [s for s in site.decisions[number].installers if s != site.me and s not in site.suspected]
             for other in others[:1] if leader == site.me else [leader]:  # a manager that was away may be told, too

@@ -228,7 +228,7 @@ class ChangingNode(Node):
 
     def _beat(self, _: io.Beat) -> None:
         here = self.participant
-        for event in list(self.detector.beat(self.peers.needed, self.peers.up, here.suspected)):
+        for event in list(self.detector.beat(self.peers.needed, self.peers.up, here.detected)):
             self.note("site.suspected" if isinstance(event, e.Suspected) else "site.trusted", peer=event.site)
             self._hear(event)
 

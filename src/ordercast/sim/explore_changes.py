@@ -17,7 +17,6 @@ from typing import Any
 from ordercast.core.events import Event, Message, Multicast, Received, Tick
 from ordercast.epochs import events as e
 from ordercast.epochs import snapshot
-from ordercast.epochs.participant import Participant
 from ordercast.epochs.setup import Setup
 from ordercast.errors import LocalError
 from ordercast.names import ClassId, SiteId
@@ -110,7 +109,6 @@ class Bench(World):
 
 def _host(world: World, setup: Setup, site: SiteId, at: Site) -> Host:
     host = Host(world, site, setup)
-    host.participant = Participant(site, setup)
     host.participant.restore(snapshot.decode(at.state))
     host.participant.early.extend(at.early)
     host.log, host.told, host.answers = list(at.log), list(at.told), list(at.answers)

@@ -10,6 +10,7 @@ from ordercast.core.effects import Deliver, Effect, Placed, Safe
 from ordercast.core.events import Event, LinkDown, LinkUp
 from ordercast.epochs import events as e
 from ordercast.epochs import snapshot
+from ordercast.epochs.behind import Behind
 from ordercast.epochs.participant import Participant
 from ordercast.epochs.requests import Change
 from ordercast.epochs.setup import Setup, nothing
@@ -45,6 +46,8 @@ class Case:
     suspect_after: float = 6.0
     settle: float = 400.0
     """How long after the last event everything must be done."""
+    at_hand: int = Behind.at_hand
+    """Decisions that sites keep unpacked."""
 
 
 class Host:
@@ -54,7 +57,7 @@ class Host:
         self.world, self.site = world, site
         self.life = 1
         self.first = setup
-        self.participant = Participant(site, setup)
+        self.participant = self.new_participant()
         self.log: list[Event] = []
         self.checkpoint: bytes | None = None
         self.told: list[tuple[Any, ...]] = []  # what the application was told since the checkpoint
@@ -64,6 +67,12 @@ class Host:
         self.outside: list[Event] | None = None  # what waits because the application reads nothing
         self.unseen: dict[SiteId, float] = {}  # since when peers are out of reach
         self.answers: list[e.Answered] = []
+
+    def new_participant(self) -> Participant:
+        """Return the participant of a life, before it has read its log."""
+        made = Participant(self.site, self.first, self.life)
+        made.behind.at_hand = self.world.case.at_hand
+        return made
 
 
 class Mishaps:
@@ -110,12 +119,12 @@ class Mishaps:
             well = linked and (host.site, other) not in self.forced
             if well:
                 host.unseen.pop(other, None)
-                if other in host.participant.suspected:
+                if other in host.participant.detected:
                     self.feed(host, e.Trusted(other))
             else:
                 since = host.unseen.setdefault(other, self.now)
                 long = self.now - since >= self.case.suspect_after or (host.site, other) in self.forced
-                if long and other not in host.participant.suspected and host.up:
+                if long and other not in host.participant.detected and host.up:
                     self.feed(host, e.Suspected(other))
 
     def _crash(self, fault: Fault) -> None:
@@ -165,7 +174,7 @@ class Mishaps:
     def start(self, host: Host) -> None:
         """Begin a site's next life: step through the log, tell the application what it was told, and perhaps more."""
         host.up, host.unseen = True, {}
-        participant = host.participant = Participant(host.site, host.first, host.life)
+        participant = host.participant = host.new_participant()
         if host.checkpoint is not None:
             participant.restore(snapshot.decode(host.checkpoint))
         again = list(host.told)

@@ -36,7 +36,9 @@ class Newest:
         for group in sorted(old.groups.keys() - setup.groups.keys()):
             judge.deleted(group)
         for site in sorted(old.sites.keys() - setup.sites.keys()):
-            judge.removed({group for group in old.groups if set(old.members(group)) == {site}})
+            judge.sent_away(site, {group for group in old.groups if set(old.members(group)) == {site}})
+        for site in sorted(setup.sites.keys() - old.sites.keys()):
+            judge.added(site)
         if self.gone:  # who was a member, waited for a state, and goes on without: an operator removed who had it
             judge.removed({j.group for j in decision.joining if not j.providers and j.group in old.groups})
         for site in judge.without_a_disk:

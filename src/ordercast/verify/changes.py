@@ -53,6 +53,7 @@ class Changes:
         self.rolled_back = 0
         self.lives: dict[SiteId, int] = {}
         self._nobody_in: dict[SiteId, set[GroupId]] = {}  # groups whose only member has lost its disk
+        self._alone_in: dict[SiteId, set[GroupId]] = {}  # groups whose only member an operator has removed
         self._of_deleted: set[tuple[GroupId, Message]] = set()
         self._safe_at: dict[Message, frozenset[bytes]] = {}
         self._undone: dict[tuple[SiteId, Message], bytes] = {}
@@ -67,6 +68,7 @@ class Changes:
         other.found, other._decisions = list(self.found), dict(self._decisions)
         other.rolled_back, other.lives = self.rolled_back, dict(self.lives)
         other._nobody_in, other._of_deleted = dict(self._nobody_in), set(self._of_deleted)
+        other._alone_in = dict(self._alone_in)
         other._safe_at, other._undone = dict(self._safe_at), dict(self._undone)
         return other
 
@@ -90,7 +92,8 @@ class Changes:
     def sent(self, message: Message, source: SiteId, number: int, groups: tuple[GroupId, ...]) -> None:
         """A source sends."""
         self.sends[message] = Sent(groups, source, number, len(self.at(source).log))
-        if any(not without.isdisjoint(groups) for without in self._nobody_in.values()):
+        without = [*self._nobody_in.values(), self._alone_in.get(source, set())]
+        if any(not gone.isdisjoint(groups) for gone in without):
             self.lost.add(message)
 
     def delivered(
@@ -173,6 +176,15 @@ class Changes:
         only_here = {message for message, sent in self.sends.items() if alone.intersection(sent.groups)}
         self.lost |= only_here
         self.safe -= only_here
+
+    def sent_away(self, site: SiteId, alone: set[GroupId]) -> None:
+        """An operator has removed a site; it was alone in some groups, and is so until it hears of it."""
+        self._alone_in[site] = alone
+        self.removed(alone)
+
+    def added(self, site: SiteId) -> None:
+        """An operator has added a site."""
+        self._alone_in.pop(site, None)
 
     @property
     def without_a_disk(self) -> set[SiteId]:
