@@ -519,6 +519,9 @@ def test_positions_of_a_lost_disk_mean_nothing(tmp_path: Path) -> None:
         async with ordercast.connect(config.clients["r"]) as client:
             await client.join(after=-1)
             await client.multicast("c", b"one", ack="safe")
+            first = await anext(aiter(client))
+            await client.leave()
+            await client.join(after=first.position)
             await kill(sites["r"])
             shutil.rmtree(Path(config.folder) / config.data / "r")
             sites["r"] = Site(config, "r")

@@ -10,7 +10,7 @@ import msgspec
 from ordercast.client.lasting import Lasting
 from ordercast.client.sending import Groups, Sender
 from ordercast.client.streams import Events, Lots, Messages
-from ordercast.client.values import AckLevel, Destination, Event, Lot, Policy, Receipt, tidy
+from ordercast.client.values import AckLevel, Destination, Event, Lot, Policy, Receipt, place_of, tidy
 from ordercast.errors import DroppedError, InputError, LocalError, LostError, bounded
 from ordercast.names import GroupId, SiteId
 from ordercast.wire import clients as wire
@@ -215,12 +215,16 @@ class Client:
         self,
         groups: list[GroupId] | None = None,
         *,
-        after: int | None = None,
+        after: int | str | None = None,
         policy: Policy = "block",
         name: str = "",
         snapshot: Snapshot | None = None,
     ) -> None:
-        """Read these groups, or all the site is in; after a position, or from now on.
+        """Read these groups, or all the site is in; after a position or a place, or from now on.
+
+        A position (`Delivered.position`) is of one site: who reads after one stays with its site. A place
+        (`Delivered.place`) is the same at all members: who reads after one, or from now on, goes on at another member
+        of all its groups when its own site is gone. Where deliveries may be undone, reading stays with its site.
 
         Where groups change, `await snapshot(group)` is called between two messages when somebody joins a group: it
         returns this application's state of the group, which the joiner gets as `Restored`.
@@ -232,9 +236,12 @@ class Client:
             raise LocalError("no group to read; without a list, all groups of the site are read")
         self._connection.raise_error()
         self._snapshot = snapshot
+        place = place_of(after) if isinstance(after, str) else None
+        position = after if isinstance(after, int) else None
+        gives = snapshot is not None
         done = self._joining = self._connection.ask(
             Tag.JOIN,
-            lambda number: wire.Join(number, groups, after, policy, bounded(name), snapshot is not None),
+            lambda number: wire.Join(number, groups, position, policy, bounded(name), gives, place),
             self._begin_reading,
         )
         try:

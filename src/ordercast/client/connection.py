@@ -33,10 +33,14 @@ class Connection(asyncio.Protocol):
     def __init__(self, address: str, heard: Callable[[int, Any], None]) -> None:
         self.address = address
         self.site = ""
+        self.groups: list[str] = []
+        """That the site was in at login."""
         self.error: OrdercastError | None = None
         """Why it has ended."""
         self.ended: list[Callable[[OrdercastError], None]] = []
         """Called once, when it ends."""
+        self.gone = False
+        """It has ended because the site was removed."""
         self._heard = heard  # what is no answer
         self._loop = asyncio.get_running_loop()
         self._welcome: asyncio.Future[wire.Welcome] = self._loop.create_future()
@@ -72,7 +76,7 @@ class Connection(asyncio.Protocol):
             raise
         if tls is not None:
             self._check_name(welcome.site)
-        self.site = welcome.site
+        self.site, self.groups = welcome.site, welcome.groups
         self._listening = self._loop.call_later(BEAT_S, self._listen)
         return welcome
 
@@ -150,6 +154,7 @@ class Connection(asyncio.Protocol):
         elif tag in (Tag.RECEIPT, Tag.ANSWER):
             self._answer(said)
         elif tag == Tag.ERROR:
+            self.gone = said.code is Code.GONE
             self.end(self._why(said))
         elif tag in (Tag.LOT, Tag.DROPPED, Tag.WANT_STATE):
             self._heard(tag, said)
@@ -160,7 +165,7 @@ class Connection(asyncio.Protocol):
         reason = bounded(said.reason, 500)
         if self._welcome.done():
             return LostError(f"{self.site or self.address}: {reason}")
-        return UnreachableError(reason) if said.code is Code.BUSY else LocalError(reason)
+        return UnreachableError(reason) if said.code in (Code.BUSY, Code.GONE) else LocalError(reason)
 
     def _answer(self, said: Any) -> None:
         done, then = self._waiting.pop(said.id, (None, None))

@@ -1,10 +1,10 @@
 """A connection that outlives the connections it is made of: the client survives its site.
 
-When a connection ends, another one is made: to the same site, wherever it is now; or to another one, while nothing is
-read and everything that was answered is safe, so that nothing overtakes what the first site may still send. Posts that
-were not answered are made again, under the same session and numbers, so that each is delivered once; reading goes on
-after the last position. Only where groups change: elsewhere nobody drops what is posted twice, and the end of the
-connection is the end.
+When a connection ends, another one is made: to the same site, wherever it is now; or to another one, when everything
+that was answered is safe, so that nothing overtakes what the first site may still send. Posts that were not answered
+are made again, under the same session and numbers, so that each is delivered once. Reading goes on after the last
+position; at another site after the last message, unless the application has asked for a position: those are of one
+site. Only where groups change: elsewhere nobody drops what is posted twice, and the end of the connection is the end.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ordercast.client.bookmark import Bookmark
 from ordercast.client.connection import Connection
 from ordercast.errors import LocalError, LostError, OrdercastError, UnreachableError
-from ordercast.wire import batch
 from ordercast.wire import clients as wire
 from ordercast.wire.tags import Tag
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FIRST_S, LAST_S = 0.05, 1.0  # between two tries
-STAY_S = 3.0  # so long its own site is tried alone: it may be starting again
+STAY_S = 3.0  # so long its own site is waited for: it may be starting again
+SEEK_S = 5.0  # so long a site may look for the message that was read last
 
 
 class Asked:
@@ -57,8 +58,8 @@ class Lasting:
         self._survives = False
         self._life = 0  # the incarnation of the site: its positions mean nothing in another one
         self._waiting: dict[Asked, None] = {}  # posts and questions, in order: they are asked again
-        self._join: wire.Join | None = None  # what is read
-        self._next = 0  # the position that comes next
+        self._bookmark: Bookmark | None = None  # what is read
+        self._moves = False  # it is not waited for its own site any more
         self._owed: deque[Connection] = deque()  # of each lot that was not taken yet: where it came from
         self._again: asyncio.Task[None] | None = None
         self._disks: int | None = None  # what the site said of lost disks
@@ -86,8 +87,8 @@ class Lasting:
         self.addresses += [other for other in (address, *(welcome.others or ())) if other not in self.addresses]
         wrong = self._wrong(welcome)
         if wrong is not None:
-            made.end(LostError(wrong))
-            raise (LocalError if welcome.site == self.site else LostError)(wrong)  # it will not be otherwise later
+            made.end(wrong)
+            raise wrong
         self._now, self.address, self.site = made, address, welcome.site
         self._survives, self._life = welcome.others is not None, welcome.incarnation
         if self._disks != welcome.disks and self._disks is not None:
@@ -96,13 +97,16 @@ class Lasting:
         made.ended.append(lambda error: self._lost(made, error))
         return welcome
 
-    def _wrong(self, welcome: wire.Welcome) -> str | None:
-        """Return why a site does not do: what is read are positions of one life of one site."""
-        if self._join is None or (welcome.site, welcome.incarnation) == (self.site, self._life):
+    def _wrong(self, welcome: wire.Welcome) -> OrdercastError | None:
+        """Return why a site does not do; with a LostError another one may, or this one later."""
+        if not self.site or (welcome.site, welcome.incarnation) == (self.site, self._life):
             return None
-        if welcome.site != self.site:
-            return f"positions of {self.site} mean nothing at {welcome.site}"
-        return f"{self.site} has lost its disk: positions of its earlier life mean nothing any more"
+        mine = welcome.site == self.site
+        if self._stays and not mine:
+            return LostError(f"{self.site} has taken messages that may not be safe; {welcome.site} could overtake them")
+        if not mine and not self._moves:
+            return LostError(f"{self.site} is waited for, for {STAY_S:g} s")
+        return self._bookmark.wrong(welcome) if self._bookmark is not None else None
 
     # Asking.
 
@@ -132,13 +136,13 @@ class Lasting:
             then = asked.then
 
             def joined(answer: Any) -> None:
-                self._join, self._next = join, answer.first if join.after is None else join.after + 1
+                self._bookmark = Bookmark(join, answer.first, (self.site, self._life), connection.groups)
                 if then is not None:
                     then(answer)
 
             asked.then = joined
         elif asked.tag == Tag.LEAVE:
-            self._join = None
+            self._bookmark = None
         answer = connection.ask(asked.tag, asked.said, asked.then)
         answer.add_done_callback(lambda one: self._answered(connection, asked, one))
 
@@ -175,15 +179,23 @@ class Lasting:
             return
         if tag == Tag.LOT:
             self._owed.append(connection)
-            self._next = said.position + batch.count(said.body)
+            if self._bookmark is not None:
+                self._bookmark.read(said)
         elif tag == Tag.DROPPED:
-            self._join = None
+            self._bookmark = None
         self._heard(tag, said)
+        if self._bookmark is not None and self._bookmark.left:
+            connection.gone = True  # for this client: others have what it reads
+            connection.end(LostError(f"{self.site} is not in a group any more that is read"))
 
     def _lost(self, connection: Connection, error: OrdercastError) -> None:
         if connection is not self._now or self.error is not None:
             return
-        self._now = None
+        self._now, self._moves = None, connection.gone
+        if connection.gone:  # what it had taken is in the order, or was dropped: nothing is overtaken
+            self._stays = False
+        if self._again is not None and not self._again.done():
+            return  # it was being made
         if self._survives and self.survive > 0:
             self._again = self._loop.create_task(self._reconnect(error))
         else:
@@ -193,16 +205,18 @@ class Lasting:
         """Try again, less and less often, until a site answers that will do."""
         begun, wait = self._loop.time(), FIRST_S
         while self._loop.time() - begun < self.survive:
-            alone = self._stays or self._loop.time() - begun < STAY_S
-            for address in [self.address] if alone else [self.address, *self.addresses]:
-                try:
+            self._moves = self._moves or self._loop.time() - begun > STAY_S
+            for address in [self.address, *(one for one in self.addresses if one != self.address)]:
+                try:  # others may know where the site is now
                     await self._open(address)
                     await self._go_on()
                 except (UnreachableError, LostError) as failed:
                     error = failed
                 except LocalError as refused:
-                    self.end(LostError(str(refused)))
-                    return
+                    if address == self.address:
+                        self.end(LostError(str(refused)))
+                        return
+                    error = refused
                 else:
                     return
             await asyncio.sleep(wait)
@@ -221,12 +235,25 @@ class Lasting:
         connection = self._now
         assert connection is not None
         self.reconnects += 1
-        if self._join is not None:
-            again = msgspec.structs.replace(self._join, after=self._next - 1)
-            await connection.ask(Tag.JOIN, lambda number: msgspec.structs.replace(again, id=number))
+        if self._bookmark is not None:
+            await self._read_on(connection, self._bookmark)
         for asked in list(self._waiting):
             if not asked.done.done():
                 self._ask(connection, asked)
+
+    async def _read_on(self, connection: Connection, bookmark: Bookmark) -> None:
+        """Join again where reading was; at another site, or in another life of it, after the last message."""
+        life = (self.site, self._life)
+        again = bookmark.again(life)
+        done = connection.ask(Tag.JOIN, lambda number: msgspec.structs.replace(again, id=number))
+        try:
+            async with asyncio.timeout(SEEK_S):
+                answer = await done
+        except (TimeoutError, LocalError) as error:
+            self._now = None
+            connection.end(LostError(f"{self.site}: {error}"))
+            raise LostError(f"{self.site} has not what was read last: {error}") from None
+        bookmark.joined(again, answer.first, life)
 
     def end(self, error: OrdercastError) -> None:
         """Nothing more comes and goes: tell everybody who waits."""

@@ -66,7 +66,7 @@ class SyncClient:
         self,
         groups: list[GroupId] | None = None,
         *,
-        after: int | None = None,
+        after: int | str | None = None,
         policy: Policy = "block",
         name: str = "",
         snapshot: Callable[[GroupId], bytes] | None = None,

@@ -2,13 +2,14 @@
 
 import msgspec
 
+from ordercast.errors import LocalError, bounded
 from ordercast.names import GroupId, SiteId
 from ordercast.wire import batch
-from ordercast.wire.clients import AckLevel, Policy
+from ordercast.wire.clients import AckLevel, Place, Policy
 
 __all__ = [
-    "AckLevel", "Delivered", "Destination", "Event", "Lot", "Policy", "Receipt", "Restored", "RolledBack", "Said",
-    "ViewChanged", "events_in", "said_in", "said_lot", "tidy",
+    "AckLevel", "Delivered", "Destination", "Event", "Lot", "Place", "Policy", "Receipt", "Restored", "RolledBack",
+    "Said", "ViewChanged", "events_in", "place_of", "said_in", "said_lot", "tidy",
 ]  # fmt: skip
 
 Destination = GroupId | tuple[GroupId, ...]
@@ -25,6 +26,23 @@ class Delivered(msgspec.Struct, frozen=True, gc=False):
     source: SiteId
     number: int
     body: bytes
+    stamp: bytes = b""
+    """Of the messages that were delivered together with it."""
+
+    @property
+    def place(self) -> str:
+        """Where it is in the order, at any member of its groups: store it instead of the position to read elsewhere."""
+        return f"{self.source}:{self.number}@{self.group}@{self.stamp.hex()}"
+
+
+def place_of(place: str) -> Place:
+    """Return what `Delivered.place` has written; raises LocalError for what it has not."""
+    try:
+        message, groups, stamp = place.split("@")
+        source, _, number = message.rpartition(":")
+        return Place(tuple(groups.split("+")), source, int(number), bytes.fromhex(stamp))
+    except ValueError:
+        raise LocalError(f"{bounded(place)!r} is not the place of a message") from None
 
 
 class Lot(msgspec.Struct, frozen=True, gc=False):
@@ -58,8 +76,9 @@ class Lot(msgspec.Struct, frozen=True, gc=False):
     def messages(self) -> list[Delivered]:
         """Return the messages."""
         group, source, position, first = "+".join(self.groups), self.source, self.position, self.first
+        stamp = self.stamp
         return [
-            Delivered(position + index, group, source, first + index, body)
+            Delivered(position + index, group, source, first + index, body, stamp)
             for index, body in enumerate(batch.unpack(self.body))
         ]
 

@@ -5,6 +5,7 @@ follow; nobody counts on it, and it says so until an operator replaces it.
 """
 
 import zlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,10 +23,12 @@ _decode = msgspec.msgpack.Decoder(m.Decision).decode
 
 
 class Packed(msgspec.Struct, frozen=True, array_like=True):
-    """A decision, compressed."""
+    """A decision, compressed, but for what this site looks at now and then."""
 
     closed: tuple[ClassId, ...]
     """The classes that it closed."""
+    joining: tuple[m.Joining, ...]
+    installers: tuple[SiteId, ...]
     data: bytes
 
     @property
@@ -67,7 +70,8 @@ class Behind:
         site.decisions[number] = decision
         for old in [n for n in site.decisions if n <= number - self.at_hand and n not in site.undone]:
             done = site.decisions.pop(old)
-            state.archive[old] = Packed(tuple(sorted(done.closed)), zlib.compress(_encode(done)))
+            small = zlib.compress(_encode(done))
+            state.archive[old] = Packed(tuple(sorted(done.closed)), done.joining, done.installers, small)
         state.archive = {old: packed for old, packed in state.archive.items() if old > number - self.kept}
         closed = {class_id for known in site.decisions.values() for class_id in known.closed}
         return closed | {class_id for packed in state.archive.values() for class_id in packed.closed}
@@ -82,6 +86,20 @@ class Behind:
         packed = [one.decision for one in self.state.archive.values() if class_id in one.closed]
         return [*packed, *(known for known in self.site.decisions.values() if class_id in known.closed)]
 
+    def joins(self) -> Iterator[tuple[int, m.Joining]]:
+        """Yield who came into which group in which configuration, in order."""
+        for number in sorted({*self.state.archive, *self.site.decisions}):
+            for joining in self[number].joining:
+                yield number, joining
+
+    def __getitem__(self, number: int) -> m.Decision | Packed:
+        """Return who joins and who installs in a configuration that is kept."""
+        packed = self.state.archive.get(number)
+        return self.site.decisions[number] if packed is None else packed
+
+    def __contains__(self, number: int) -> bool:
+        return number in self.state.archive or number in self.site.decisions
+
     # Talk.
 
     def at(self, sender: SiteId, theirs: int) -> None:
@@ -93,7 +111,7 @@ class Behind:
         elif theirs > mine:
             self.hears_of(sender, theirs)
         elif sender != site.me:
-            first = theirs + 1 if theirs and self.decision(theirs + 1) is not None else mine
+            first = theirs + 1 if theirs and theirs + 1 in self else mine
             for number in range(first, min(first + AT_ONCE, mine + 1)):
                 decision = self.decision(number)
                 if decision is not None:

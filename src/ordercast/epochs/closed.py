@@ -90,7 +90,7 @@ class Closed(States):
             if left <= decision.cuts.keys():
                 site.undone.discard(number)
                 self.follows[number] = decision.number
-        self.follows = {number: by for number, by in self.follows.items() if number in site.decisions}
+        self.follows = {number: by for number, by in self.follows.items() if number in site.behind}
 
     def _was_in(self, class_id: ClassId) -> bool:
         """Whether this life of the site was a member."""

@@ -159,10 +159,9 @@ class Obstacles:
             there = old.members(group)
             if all(group in pending.get(other, ()) or other in site.fresh for other in there):
                 last = dict[SiteId, set[SiteId]]()
-                for number, decision in site.decisions.items():
-                    for joins in decision.joining:
-                        if joins.group == group and joins.site in there and joins.site not in site.fresh:
-                            last[joins.site] = {s for s in joins.providers if not self._forgot(s, number)}
+                for number, joins in site.behind.joins():
+                    if joins.group == group and joins.site in there and joins.site not in site.fresh:
+                        last[joins.site] = {s for s in joins.providers if not self._forgot(s, number)}
                 gone = site.fresh.keys() | self.suspected
                 if any(providers - gone for providers in last.values()):
                     return True
@@ -195,10 +194,8 @@ class Obstacles:
         site, found = self.site, set[ClassId]()
         for who, groups in pending.items():
             for group in [group for group in groups if group in site.setup.class_of]:
-                named = [
-                    (d, j) for d in site.decisions.values() for j in d.joining if (j.site, j.group) == (who, group)
-                ]
-                if named and all(self._gone(provider, named[-1][0].number) for provider in named[-1][1].providers):
+                named = [(n, j) for n, j in site.behind.joins() if (j.site, j.group) == (who, group)]
+                if named and all(self._gone(provider, named[-1][0]) for provider in named[-1][1].providers):
                     found.add(site.setup.class_of[group])
         return found
 

@@ -161,6 +161,11 @@ class Setup(msgspec.Struct, frozen=True, array_like=True, dict=True):
         """The class of each group; a group that nobody is in has none."""
         return {group: class_id for class_id, setup in self.classes.items() for group in setup.groups}
 
+    def may_undo(self, group: GroupId) -> bool:
+        """Whether what was delivered to a group may be rolled back."""
+        of_group = self.groups[group]
+        return of_group.policy is Policy.AVAILABLE and of_group.delivery is Delivery.AGREED
+
     def classes_at(self, site: SiteId) -> list[ClassId]:
         """Return the classes in which a site is a member, sorted."""
         return sorted(class_id for class_id, setup in self.classes.items() if site in setup.sites)

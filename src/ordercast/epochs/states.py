@@ -41,7 +41,7 @@ class States:
         if self.offers and not self._not_handed():
             site.durable()
             for number in self.offers:
-                joins = site.decisions[number].joining
+                joins = site.behind[number].joining
                 mine = tuple(sorted({j.group for j in joins if j.providers and j.providers[0] == site.me}))
                 if mine:
                     self.asked[number] = mine
@@ -101,7 +101,7 @@ class States:
         """Whether a configuration was superseded without asking a site: what it has may not be what others have."""
         while number in self.follows:
             number = self.follows[number]
-            if provider not in self.site.decisions[number].installers:
+            if provider not in self.site.behind[number].installers:
                 return True
         return False
 

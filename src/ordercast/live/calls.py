@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from ordercast.client.values import AckLevel, Destination, Policy, Receipt, tidy
+from ordercast.client.values import AckLevel, Destination, Place, Policy, Receipt, tidy
 from ordercast.errors import LocalError
 from ordercast.live.inbox import Inbox
 from ordercast.names import GroupId, SiteId
@@ -76,12 +76,12 @@ class Calls:
         self,
         groups: list[GroupId] | None = None,
         *,
-        after: int | None = None,
+        after: int | Place | None = None,
         name: str = "here",
         policy: Policy = "block",
         snapshot: "Snapshot | None" = None,
     ) -> Inbox:
-        """Open a reader of all groups this site is in, or of some; `after` a position, or from now on.
+        """Open a reader of all groups this site is in, or of some; `after` a position or a message, or from now on.
 
         Where groups change, `snapshot(group)` is called between two messages when the state of a group is needed.
         """

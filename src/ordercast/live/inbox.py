@@ -34,6 +34,15 @@ class Inbox:
         self.closed = True
         self._more.set()
 
+    async def begin(self) -> int:
+        """Wait until the message is found after which this reads; returns the position that comes next."""
+        while self.reader.place is not None and self.reader.ended is None:
+            self._more.clear()
+            await self._more.wait()
+        if self.reader.ended is not None:
+            raise self.reader.ended
+        return self.reader.next if not self.reader.lots else self.reader.lots[0].position
+
     async def take(self) -> Lot | None:
         """Return what comes next, None at the end; raises DroppedError when this reader was dropped."""
         while True:

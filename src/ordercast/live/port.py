@@ -94,13 +94,17 @@ class Port:
     def beat(self, now: float) -> None:
         """Say that the site is there, and close who is not."""
         for session in list(self.sessions):
+            if self.site.removed:
+                session.refuse(f"{self.site.me} was removed from its cluster", Code.GONE)
             session.beat(now)
 
     def arrived(self, session: Session) -> None:
         """Take a connection, or refuse it."""
         self.sessions.add(session)
         limit = self.site.limits.connections
-        if len(self.sessions) > limit:
+        if self.site.removed:
+            session.refuse(f"{self.site.me} was removed from its cluster", Code.GONE)
+        elif len(self.sessions) > limit:
             session.refuse(f"{self.site.me} has {limit} clients, which is the limit", Code.BUSY)
         elif sum(one.name is None for one in self.sessions) > UNKNOWN_AT_MOST:
             session.refuse(f"too many clients log in at {self.site.me} at once", Code.BUSY)

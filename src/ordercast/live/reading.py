@@ -31,13 +31,31 @@ class Reading:
         try:
             inbox = self._open(join)
         except LocalError as error:
-            refused = wire.ReceiptFrame(join.id, error=bounded(str(error), 500), code=Code.REFUSED)
-            session.write(Tag.RECEIPT, refused)
+            session.write(Tag.RECEIPT, _refused(join, error))
             return
         self._inbox = inbox
+        if join.place is not None:
+            self._forwarding = session.spawn(self._seek(inbox, join))
+            return
         first = join.after + 1 if join.after is not None else session.site.delivered
         session.write(Tag.RECEIPT, wire.ReceiptFrame(join.id, first))
-        self._forwarding = session.spawn(self._forward(inbox, join.after))
+        self._forwarding = session.spawn(self._forward(inbox, first - 1))
+
+    async def _seek(self, inbox: Inbox, join: wire.Join) -> None:
+        """Answer when the message is found after which the client reads; then send."""
+        session = self._session
+        try:
+            first = await inbox.begin()
+        except LocalError as error:
+            self._forwarding = None
+            self.leave()
+            session.write(Tag.RECEIPT, _refused(join, error))
+            return
+        except asyncio.CancelledError:
+            session.write(Tag.RECEIPT, _refused(join, LocalError("the client has left")))
+            raise
+        session.write(Tag.RECEIPT, wire.ReceiptFrame(join.id, first))
+        await self._forward(inbox, first - 1)
 
     def _open(self, join: wire.Join) -> Inbox:
         session, site = self._session, self._session.site
@@ -53,7 +71,8 @@ class Reading:
         if join.gives and not site.cluster.states:
             raise LocalError("applications give no states here: states = true is not in the cluster's file")
         snapshot = self._ask_state if join.gives else None
-        return site.inbox(join.groups, after=join.after, name=name, policy=join.policy, snapshot=snapshot)
+        after = join.after if join.place is None else join.place
+        return site.inbox(join.groups, after=after, name=name, policy=join.policy, snapshot=snapshot)
 
     async def _ask_state(self, group: GroupId) -> bytes:
         """Ask the client for its state of a group; it answers when it has read what it was sent."""
@@ -94,9 +113,8 @@ class Reading:
         """There may be room for more."""
         self._more.set()
 
-    async def _forward(self, inbox: Inbox, after: int | None) -> None:
+    async def _forward(self, inbox: Inbox, last: int) -> None:
         session, site = self._session, self._session.site
-        last = after if after is not None else site.delivered - 1
         try:
             while True:
                 while self._unread >= session.share or session.writing_paused:
@@ -116,3 +134,7 @@ class Reading:
             session.write(Tag.DROPPED, wire.Dropped(bounded(error.reason, 500), last))
         except OrdercastError as error:
             session.refuse(str(error), Code.FAILED)
+
+
+def _refused(join: wire.Join, error: LocalError) -> wire.ReceiptFrame:
+    return wire.ReceiptFrame(join.id, error=bounded(str(error), 500), code=Code.REFUSED)

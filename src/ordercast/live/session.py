@@ -259,7 +259,7 @@ class Session(Answers):
             receipt = wire.ReceiptFrame(post.id, first, stamps)
         except OrdercastError as error:
             code = Code.REFUSED if isinstance(error, LocalError) else Code.FAILED
-            if site.node.phase is not Phase.RUNNING and self._session is not None:
+            if (site.removed or site.node.phase is not Phase.RUNNING) and self._session is not None:
                 code = Code.BUSY  # nothing was changed, and another site may take it
             receipt = wire.ReceiptFrame(post.id, error=bounded(str(error), 500), code=code)
         self._answer(Tag.RECEIPT, receipt)

@@ -214,6 +214,11 @@ class Site(Calls):
         return self.changes.others() if self.changes is not None else None
 
     @property
+    def removed(self) -> bool:
+        """Whether an operator has removed this site from its cluster."""
+        return self.changes is not None and 0 < self.changes.setup.number and self.me not in self.changes.setup.sites
+
+    @property
     def disks(self) -> int:
         """The configuration that last took in a site with an empty disk."""
         return self.changes.setup.disks if self.changes is not None else 0

@@ -117,6 +117,7 @@ class ChangingNode(Node):
         self._first, self.detector = first, Detector(settings.suspect_beats)
         self.participant = cast(Participant, self.machines)
         self.deliveries = ChangingDeliveries(frozenset(), self.configuration)
+        self.reading.may_undo = lambda group: bool(self.participant.setup.may_undo(group))
         self.intake.checker = ChangingChecker(me, self.configuration, self.peers.doubts)
         self._number = -1  # of the configuration that the parts of the node know
         self._marks = (0, 0)  # the records that came before this configuration, and before the one before it

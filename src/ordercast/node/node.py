@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any
 
-from ordercast.client.values import AckLevel, Policy
+from ordercast.client.values import AckLevel, Place, Policy
 from ordercast.core.effects import Deliver, Effect, Placed, Refuse, Safe, Send
 from ordercast.core.events import Event, Multicast, Tick
 from ordercast.errors import HistoryError, LocalError, LostError, OrdercastError
@@ -301,6 +301,6 @@ class Node:
 
     # Reading.
 
-    def reader(self, name: str, groups: list[GroupId] | None, after: int | None, policy: Policy) -> Reader:
-        """Open a reader of all groups this site is in, or of some; after a position, or from now on."""
+    def reader(self, name: str, groups: list[GroupId] | None, after: int | Place | None, policy: Policy) -> Reader:
+        """Open a reader of all groups this site is in, or of some; after a position or a message, or from now on."""
         return self.reading.open(name, groups, after, policy)

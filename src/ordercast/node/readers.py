@@ -8,22 +8,30 @@ wait outside, so that their senders wait; `drop` ends the reader and says where 
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from ordercast.client.values import Lot, Policy
+from ordercast.client.values import Lot, Place, Policy
 from ordercast.errors import DroppedError, LocalError, OrdercastError
 from ordercast.names import ClassId, GroupId
 from ordercast.node.inputs import More, Output, ReadPast
 
 OVERHEAD = 64  # what a batch takes beside its bytes, about
 SLICE = 64  # entries of the history that are read at once
+SEEK = 1024  # the same, for a reader that seeks a message
+
+
+class NotHereError(Exception):
+    """A reader seeks a message that this site has passed, and never delivered or does not keep."""
 
 
 class Reader:
     """One reader: what waits for it, and how far it is."""
 
-    __slots__ = ("bytes", "ended", "groups", "lots", "name", "next", "past", "policy", "reading")
+    __slots__ = ("bytes", "ended", "groups", "lots", "name", "next", "past", "place", "policy", "reading")
 
-    def __init__(self, name: str, groups: frozenset[GroupId] | None, policy: Policy, begin: int) -> None:
+    def __init__(
+        self, name: str, groups: frozenset[GroupId] | None, policy: Policy, begin: int, place: Place | None = None
+    ) -> None:
         self.name, self.groups, self.policy = name, groups, policy
+        self.place = place  # it gets nothing before this message is found, and what comes after it
         self.next = begin  # the position it gets next
         self.past = False  # it is fed from the history
         self.reading = False  # a slice of the history is on its way
@@ -41,11 +49,23 @@ class Reader:
         if end <= self.next:
             return
         assert lot.position <= self.next, f"reader {self.name} missed positions {self.next} to {lot.position - 1}"
-        if self.wants(lot.groups):
+        if self.place is not None:
+            self._seek(lot, many, self.place)
+        elif self.wants(lot.groups):
             lot = lot.starting_at(self.next)
             self.lots.append(lot)
             self.bytes += len(lot.body) + OVERHEAD
         self.next = end
+
+    def _seek(self, lot: Lot, many: int, place: Place) -> None:
+        """See whether this is the message that was read last; stamps of a group grow."""
+        if not lot.source or set(place.groups).isdisjoint(lot.groups) or lot.stamp < place.stamp:
+            return
+        if (lot.stamp, lot.source) != (place.stamp, place.source) or not 0 <= place.number - lot.first < many:
+            raise NotHereError
+        self.place, self.next = None, lot.position + place.number - lot.first + 1
+        if self.next < lot.position + many:
+            self.put(lot, many)
 
     def take(self) -> Lot | None:
         """Return what comes next and count it no more; None when nothing is there."""
@@ -71,15 +91,22 @@ class Readers:
         self.recent: deque[Lot] = deque()  # delivered, and not yet in the index of the history
 
     def open(
-        self, name: str, groups: frozenset[GroupId] | None, policy: Policy, after: int | None, first: int, end: int
+        self,
+        name: str,
+        groups: frozenset[GroupId] | None,
+        policy: Policy,
+        after: int | Place | None,
+        first: int,
+        end: int,
     ) -> Reader:
-        """Open a reader after a position, or from now on; positions are kept from `first` on, `end` is next."""
-        begin = end if after is None else after + 1
+        """Open a reader after a position or message, or from now on; positions are kept from `first`, `end` is next."""
+        place = after if isinstance(after, Place) else None
+        begin = first if isinstance(after, Place) else end if after is None else after + 1
         if begin > end or begin < 0:
             raise LocalError(f"position {after} was never delivered here; the last one is {end - 1}")
         if begin < first and begin < end:
             raise LocalError(f"position {begin} is not kept here any more")
-        reader = Reader(name, groups, policy, begin)
+        reader = Reader(name, groups, policy, begin, place)
         self.all.append(reader)
         if begin < end:
             reader.past = True
@@ -91,7 +118,7 @@ class Readers:
         for reader in list(self.all):
             if reader.past:
                 continue
-            reader.put(lot, many)
+            self._put(reader, lot, many)
             if reader.policy == "drop" and reader.bytes > self.limit:
                 self._end(reader, DroppedError(f"reader {reader.name} was too far behind", reader.next - 1))
             elif reader.lots:
@@ -105,7 +132,7 @@ class Readers:
     def _read(self, reader: Reader) -> None:
         if not reader.reading:
             reader.reading = True
-            self.tell(ReadPast(reader, reader.next, SLICE))
+            self.tell(ReadPast(reader, reader.next, SLICE if reader.place is None else SEEK))
 
     def catch_up(self, reader: Reader, lots: list[tuple[Lot, int]], end: int) -> None:
         """Give a slice of the past to a reader; when it has all that is in the index, it goes on with what is new."""
@@ -113,14 +140,29 @@ class Readers:
         if reader not in self.all:
             return
         for lot, many in lots:
-            reader.put(lot, many)
+            self._put(reader, lot, many)
+        if reader.ended is not None:
+            return
         if reader.next >= (self.recent[0].position if self.recent else end):
             for lot in self.recent:
-                reader.put(lot, lot.count)
+                self._put(reader, lot, lot.count)
             reader.past = False
         elif reader.bytes <= self.limit // 2:
             self._read(reader)
         if reader.lots:
+            self.tell(More(reader))
+
+    def _put(self, reader: Reader, lot: Lot, many: int) -> None:
+        seeks = reader.place
+        if reader.ended is not None:
+            return
+        try:
+            reader.put(lot, many)
+        except NotHereError:
+            assert seeks is not None
+            message = f"{seeks.source}:{seeks.number}"
+            self._end(reader, LocalError(f"{message} is not kept here, or was never delivered here"))
+        if seeks is not None and reader.place is None:
             self.tell(More(reader))
 
     def written(self, many: int) -> None:
@@ -140,7 +182,7 @@ class Readers:
 
     def _end(self, reader: Reader, error: OrdercastError) -> None:
         reader.ended = error
-        self.all.remove(reader)
+        self.leave(reader)
         self.tell(More(reader))
 
     @property

@@ -1,8 +1,9 @@
 """Readers of a node come, read, are fed from the history, and go."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ordercast.client.values import Policy
+from ordercast.client.values import Place, Policy
 from ordercast.errors import LocalError
 from ordercast.names import GroupId
 from ordercast.node import inputs as io
@@ -18,16 +19,29 @@ class Reading:
 
     def __init__(self, node: "Node") -> None:
         self.node = node
+        self.may_undo: Callable[[GroupId], bool] = lambda _: False
+        """Whether a delivery to a group may be rolled back."""
 
-    def open(self, name: str, groups: list[GroupId] | None, after: int | None, policy: Policy) -> Reader:
+    def open(self, name: str, groups: list[GroupId] | None, after: int | Place | None, policy: Policy) -> Reader:
         """Open a reader; raises LocalError when it cannot read what it asks for."""
         node = self.node
         if groups == [] or not node.groups.issuperset(groups or ()):
             unknown = next((group for group in groups or () if group not in node.groups), "")
             raise LocalError(f"{node.me} is not in group {unknown!r}; it is in {', '.join(sorted(node.groups))}")
         wanted = frozenset(groups) if groups is not None else None
+        if isinstance(after, Place):
+            self._check(after, wanted)
         first = node.history.first_position if node.settings.durable else node.deliveries.count
         return node.readers.open(name, wanted, policy, after, first, node.deliveries.count)
+
+    def _check(self, place: Place, wanted: frozenset[GroupId] | None) -> None:
+        """Refuse a message that says nothing here of what was read elsewhere before it."""
+        node = self.node
+        if not node.groups.intersection(place.groups if wanted is None else wanted.intersection(place.groups)):
+            raise LocalError(f"{'+'.join(place.groups)} is not read here: a message to it says not where to go on")
+        for group in sorted(node.groups if wanted is None else wanted):
+            if self.may_undo(group):
+                raise LocalError(f"what is delivered to {group} may be undone: it is read at one site, by position")
 
     def took(self, given: io.Took) -> None:
         """A reader has taken something: let in what waited for it."""

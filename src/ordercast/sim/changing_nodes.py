@@ -14,7 +14,7 @@ from ordercast.client.values import AckLevel, Lot, Receipt, said_in
 from ordercast.core.configuration import Configuration
 from ordercast.epochs.change import plan_change
 from ordercast.epochs.participant import Participant
-from ordercast.epochs.requests import AddSite, Change
+from ordercast.epochs.requests import AddSite, Change, RemoveSite
 from ordercast.epochs.setup import Setup
 from ordercast.history.store import History
 from ordercast.names import Delivery, GroupId, SiteId
@@ -28,6 +28,7 @@ from ordercast.sim.clients import Sender
 from ordercast.sim.faults import Fault, Run, bug
 from ordercast.sim.following import Following, name_in
 from ordercast.sim.ledger import Ledger, Life
+from ordercast.sim.moving import Mover
 from ordercast.sim.network import Network
 from ordercast.sim.newest import Newest
 from ordercast.verify.changes import Changes
@@ -343,6 +344,21 @@ class ChangingRun(Run):
             world.after(at, self._asks, site, change)
         for fault in case.faults:
             world.after(fault.at, getattr(self, f"_{fault.kind}"), fault)
+        self.movers = [Mover(world, group) for group in sorted(case.setup.groups) if self._may_move(group)]
+
+    def _may_move(self, group: GroupId) -> bool:
+        """Whether what is read of a group stays read; with a disk, or a site, what only it had may go."""
+        case = self.changing
+        loses = any(fault.kind == "lose" for fault in case.faults)
+        removes = any(isinstance(change, RemoveSite) for _, _, change in case.changes)
+        return not (case.setup.may_undo(group) or loses or removes)
+
+    def _list_of(self, group: GroupId) -> list[str] | None:
+        """Return what the members of a group have; None when it was deleted, or nobody is there."""
+        last = self.world.newest.setup
+        if group in self.world.newest.deleted or group not in last.groups or not last.members(group):
+            return None
+        return self.world.judge.at(last.members(group)[0]).groups.get(group, [])
 
     def _asks(self, site: SiteId, change: Change) -> None:
         host = self.world.hosts[site]
@@ -385,6 +401,8 @@ class ChangingRun(Run):
             self._calm()
             for host in world.hosts.values():
                 host.application.calm_down()
+            for mover in self.movers:
+                mover.calm_down()
             world.run(world.now + 3.0)
             for host in world.hosts.values():  # who was still to stop when all was calm
                 if host.life:
@@ -423,6 +441,8 @@ class ChangingRun(Run):
             found += [("left", f"{site}: {many} {what}") for what, many in facts.items() if many]
             if not host.participant.idle and not said.held:
                 found.append(("idle", f"{site} does not come to rest"))
+        for mover in self.movers:
+            found += mover.wrong(self._list_of)
         for site, groups in last.away.items():
             found.append(("away", f"{site} was not taken back into {', '.join(groups)}"))
         return found

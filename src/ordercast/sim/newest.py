@@ -5,7 +5,7 @@ import msgspec
 from ordercast.epochs.messages import Decision
 from ordercast.epochs.requests import Change, RemoveSite
 from ordercast.epochs.setup import Setup
-from ordercast.names import SiteId
+from ordercast.names import GroupId, SiteId
 from ordercast.verify.changes import Changes
 
 
@@ -15,6 +15,7 @@ class Newest:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.classes = dict(setup.classes)  # all there have been
+        self.deleted: set[GroupId] = set()  # perhaps created again since
         self.gone: set[SiteId] = set()  # whom an operator has removed, perhaps to add it again at once
 
     def asked(self, change: Change) -> None:
@@ -35,6 +36,7 @@ class Newest:
         self.classes |= setup.classes
         for group in sorted(old.groups.keys() - setup.groups.keys()):
             judge.deleted(group)
+            self.deleted.add(group)
         for site in sorted(old.sites.keys() - setup.sites.keys()):
             judge.sent_away(site, {group for group in old.groups if set(old.members(group)) == {site}})
         for site in sorted(setup.sites.keys() - old.sites.keys()):

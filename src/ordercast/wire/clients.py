@@ -65,8 +65,20 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True):
     """Changes when a site was taken in that had lost its disk: then nothing is posted again."""
 
 
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """A message as every member of its groups knows it; positions are of one site."""
+
+    groups: Groups
+    source: Name
+    number: Annotated[int, msgspec.Meta(ge=1)]
+    stamp: Annotated[bytes, msgspec.Meta(max_length=1024)]
+
+
 class Join(msgspec.Struct, frozen=True, array_like=True):
-    """Read these groups (all, when None), after a position (from now on, when None); a receipt answers."""
+    """Read these groups (all, when None), after a position (from now on, when None); a receipt answers.
+
+    It has the position that comes next.
+    """
 
     id: int
     groups: Annotated[list[Name], msgspec.Meta(max_length=GROUPS_AT_MOST)] | None
@@ -76,6 +88,8 @@ class Join(msgspec.Struct, frozen=True, array_like=True):
     """What the site calls this reader where it says who is behind."""
     gives: bool = False
     """This application gives the state of its groups to those who join them."""
+    place: Place | None = None
+    """Read after this message, wherever it is here; the receipt comes when it is found."""
 
 
 class Leave(msgspec.Struct, frozen=True, array_like=True):

@@ -113,5 +113,7 @@ class Code(StrEnum):
     """Too many connections, or no room; it may work later."""
     SILENT = "silent"
     """Nothing was heard for too long."""
+    GONE = "gone"
+    """The site was removed from its cluster: other sites take its clients."""
     FAILED = "failed"
     """The site has stopped after a fault of its own."""

@@ -1,0 +1,141 @@
+"""Readers that move: each reads a group from its beginning, now at one member, now at another, and gets the one list.
+
+A reader keeps nothing but the last message it has read, as a client does that survives its site (`client.bookmark`).
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ordercast.client.bookmark import Bookmark
+from ordercast.client.values import Lot, Restored, said_in
+from ordercast.errors import LocalError
+from ordercast.names import GroupId
+from ordercast.node import inputs as io
+from ordercast.node.readers import Reader
+from ordercast.sim.following import name_in
+from ordercast.wire import clients as wire
+
+if TYPE_CHECKING:
+    from ordercast.sim.changing_nodes import ChangingHost, ChangingWorld
+
+STAYS_S = 1.0  # at one site, about
+SEEKS_S = 2.0  # so long a site may look for the message
+
+
+class Mover:
+    """One reader of one group."""
+
+    def __init__(self, world: "ChangingWorld", group: GroupId) -> None:
+        self.world, self.group = world, group
+        self.names: list[str] = []
+        self.calm = False
+        self.moves = 0
+        self._bookmark: Bookmark | None = None
+        self._host: ChangingHost | None = None
+        self._reader: Reader | None = None
+        self._join: wire.Join | None = None  # how it was opened, until it has begun to read
+        self._life = 0  # of the site, when it was opened
+        self._since = 0.0
+        world.after(world.chance.expovariate(1), self._look)
+
+    def _look(self) -> None:
+        """Stay, go on, or go elsewhere."""
+        chance, host = self.world.chance, self._host
+        lost = host is None or not host.runs or host.life != self._life or self._reader is None
+        seeks = self._reader is not None and self._reader.place is not None
+        stuck = seeks and self.world.now - self._since > SEEKS_S
+        if lost or stuck or (not self.calm and chance.random() < 0.3):
+            self._leave()
+            hosts = [one for one in self.world.hosts.values() if one.runs and one.asleep is None]
+            if hosts:
+                self._open(chance.choice(hosts))
+        self.world.after(chance.expovariate(1 / STAYS_S), self._look)
+
+    def _leave(self) -> None:
+        host, reader = self._host, self._reader
+        self._host = self._reader = None
+        if host is not None and reader is not None and host.runs and host.life == self._life:
+            host.on_more.pop(reader, None)
+            host.feed(io.Leave(reader))
+
+    def _open(self, host: "ChangingHost") -> None:
+        node, life = host.node, (host.site, host.node.incarnation)
+        if self.group not in node.groups:
+            return
+        bookmark = self._bookmark or Bookmark(wire.Join(0, [self.group], -1), 0, life, [])
+        groups = sorted(node.groups)
+        if bookmark.wrong(wire.Welcome(host.site, groups, groups, 0, 0, 0, incarnation=life[1])) is not None:
+            return
+        join = bookmark.again(life)
+        try:
+            self._reader = node.reader("mover", [self.group], join.place or join.after, "block")
+        except LocalError:  # it keeps the beginning no more, or never had it
+            return
+        self._bookmark, self._host, self._life, self._since = bookmark, host, host.life, self.world.now
+        self._join = join
+        reader = self._reader
+        host.on_more[reader] = lambda: self._more(reader)
+        host.carry(node.turn())
+        if host.runs:
+            self._more(reader)
+
+    def _begin(self, reader: Reader) -> None:
+        """The message was found after which it reads: positions are of this site from now on."""
+        host, bookmark = self._host, self._bookmark
+        assert host is not None and bookmark is not None
+        if self._join is not None and reader.place is None:
+            life = (host.site, host.node.incarnation)
+            self.moves += life != bookmark.life
+            bookmark.joined(self._join, reader.lots[0].position if reader.lots else reader.next, life)
+            self._join = None
+
+    def _more(self, reader: Reader) -> None:
+        if self._host is not None and reader is self._reader:
+            self._host.later(0.0, self._take, reader)
+
+    def _take(self, reader: Reader) -> None:
+        while reader is self._reader and self._host is not None and self._host.runs:
+            self._begin(reader)
+            lot = reader.take()
+            if lot is None:
+                if reader.ended is not None:
+                    self._host = self._reader = None
+                return
+            self._read(lot)
+            if self._bookmark is not None and self._bookmark.left:
+                self._leave()
+                return
+            if reader.past or self._host.node.intake.parked:
+                self._host.feed(io.Took(reader))
+
+    def _read(self, lot: Lot) -> None:
+        assert self._bookmark is not None
+        fields = (lot.position, lot.groups, lot.source, lot.first, lot.stamp, lot.body)
+        self._bookmark.read(wire.LotFrame(*fields))
+        said = said_in(lot)
+        if said is None:
+            self.names += [name_in(message.body) for message in lot.messages()]
+        elif isinstance(said, Restored) and said.group == self.group:
+            self.names = [line for line in said.state.decode().split("\n") if line]
+
+    @property
+    def reads(self) -> bool:
+        """Whether it has found its place, and gets what comes."""
+        return self._reader is not None and self._reader.place is None
+
+    def calm_down(self) -> None:
+        """Move no more, unless its site is gone."""
+        self.calm = True
+
+    def wrong(self, there: Callable[[GroupId], list[str] | None]) -> list[tuple[str, str]]:
+        """Return what is wrong: it must have what the members have; or the first of it, when nobody has the rest.
+
+        Who has left takes with it what others have only in a state: then reading cannot go on, and a client is told.
+        """
+        wanted = there(self.group)
+        if wanted is None or self.names == wanted or (not self.reads and self.names == wanted[: len(self.names)]):
+            return []
+        where = next((i for i, (a, b) in enumerate(zip(self.names, wanted, strict=False)) if a != b), None)
+        where = min(len(self.names), len(wanted)) if where is None else where
+        told = f"{self.names[where : where + 2]}, members have {wanted[where : where + 2]}"
+        return [("moving", f"who reads {self.group} and moves has at {where}: {told}")]
