@@ -21,11 +21,11 @@ check: setup  ## style and types
 	@.venv/bin/ruff format --check --quiet
 	@.venv/bin/mypy
 
-test: setup check  ## everything a change must pass (three workers on two cores: many tests wait for a clock or a disk)
-	@$(PYTHON) -m pytest -n 3 --dist loadgroup
+test: setup check  ## everything a change must pass (four workers on two cores: many tests wait for a clock or a disk)
+	@$(PYTHON) -m pytest -n 4
 
 quick: setup  ## the fast tests only
-	@$(PYTHON) -m pytest -n 3 --dist loadgroup -m "not slow"
+	@$(PYTHON) -m pytest -n 4 -m "not slow"
 
 sim: setup  ## the random campaign: 2,000 seeds x machines x mixes of faults
 	@$(PYTHON) -m benchmarks.campaign

@@ -1,7 +1,7 @@
-"""A counter whose client survives its site: kill -9 and a restart in the middle, and every increment counts once.
+"""Two applications whose site is killed, comes back at another address, and is removed: nothing is lost or doubled.
 
-Three sites run as processes. The application sends increments through one of them and reads them back; while it does,
-that site is killed with -9 and started again. `Counter` has not a line about it.
+Both send numbers through site c, one with `await` and one without, and read those of both. Neither has a line about
+what happens to c.
 
 Run: python examples/survivor.py
 """
@@ -14,80 +14,78 @@ from contextlib import suppress
 from pathlib import Path
 
 import ordercast
+from ordercast.client import sync
 
 PORT = int(sys.argv[1]) if len(sys.argv) > 1 else 7760
-SITES = ("a", "b", "c")
-CLIENTS = {site: f"127.0.0.1:{PORT + 3 + index}" for index, site in enumerate(SITES)}
+MANY = 200
+at = {site: (f"127.0.0.1:{PORT + i}", f"127.0.0.1:{PORT + 3 + i}") for i, site in enumerate("abc")}
 
 
-class Counter:
-    """The whole application: sends increments, adds up what is delivered."""
+async def one(client: ordercast.Client) -> list[bytes]:
+    """An application: it sends its numbers, and reads everybody's."""
+    await client.join(["numbers"], after=-1)
 
-    def __init__(self, client: ordercast.Client) -> None:
-        self.client, self.value = client, 0
+    async def send() -> None:
+        for number in range(MANY):
+            await client.multicast("numbers", b"one %d" % number, ack="safe")
 
-    async def add(self, many: int) -> None:
-        """Send increments; each is safe when this returns."""
-        for _ in range(many):
-            await self.client.multicast("counter", b"1", ack="safe")
-
-    async def read(self) -> None:
-        """Add up what is delivered."""
-        async for message in self.client:
-            self.value += int(message.body)
+    sending, messages = asyncio.create_task(send()), aiter(client)
+    read = [(await anext(messages)).body for _ in range(2 * MANY)]
+    await sending
+    return read
 
 
-def write_cluster(folder: Path) -> Path:
-    """Write the configuration of the three sites."""
-    lines = ['policy = "available"', "suspect_after = 0.5", "[sites]"]
-    lines += [f'{site} = "127.0.0.1:{PORT + index}"' for index, site in enumerate(SITES)]
-    lines += ["[clients]", *(f'{site} = "{address}"' for site, address in CLIENTS.items())]
-    lines += ["[groups]", f"counter = {list(SITES)}", ""]
-    path = folder / "cluster.toml"
-    path.write_text("\n".join(lines))
-    return path
+def other(client: sync.SyncClient) -> list[bytes]:
+    """The same without `await`."""
+    client.join(["numbers"], after=-1)
+    for number in range(MANY):
+        client.multicast("numbers", b"other %d" % number, ack="safe")
+    messages = client.messages(timeout=60)
+    return [next(messages).body for _ in range(2 * MANY)]
 
 
-def start(site: str, path: Path) -> "subprocess.Popen[bytes]":
-    """Start a site."""
-    command = [sys.executable, "-m", "ordercast", "site", site, "--cluster", str(path)]
+def start(site: str, folder: Path) -> "subprocess.Popen[bytes]":
+    """Write the site's file, and start it."""
+    lines = ['policy = "available"', "suspect_after = 0.5", "[groups]", 'numbers = ["a", "b", "c"]']
+    lines += ["[sites]", *(f'{name} = "{own}"' for name, (own, _) in at.items())]
+    lines += ["[clients]", *(f'{name} = "{clients}"' for name, (_, clients) in at.items())]
+    (folder / f"{site}.toml").write_text("\n".join([*lines, ""]))
+    command = [sys.executable, "-m", "ordercast", "site", site, "--cluster", str(folder / f"{site}.toml")]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 async def begun() -> None:
     """Wait until the cluster has begun."""
-    while True:
+    number = 0
+    while not number:
         with suppress(ordercast.OrdercastError):
-            async with ordercast.connect(CLIENTS["c"]) as client:
-                if (await client.configuration())["number"]:
-                    return
-        await asyncio.sleep(0.1)
+            async with ordercast.connect(at["c"][1]) as client:
+                number = (await client.configuration())["number"]
 
 
 async def main() -> None:
-    """Count to two hundred, with a kill -9 on the way."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = write_cluster(Path(folder))
-        sites = {site: start(site, path) for site in SITES}
+    """Let both run, and things happen to c."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sites = {site: start(site, folder) for site in at}
         try:
             await begun()
-            async with ordercast.connect(CLIENTS["c"]) as client:
-                await client.join(after=-1)
-                counter = Counter(client)
-                reading = asyncio.create_task(counter.read())
-                adding = asyncio.create_task(counter.add(200))
-                await asyncio.sleep(0.5)
-                sites["c"].kill()
-                sites["c"].wait()
-                print(f"kill -9 c, the client's own site, at {counter.value}")
-                sites["c"] = start("c", path)
-                await adding
-                while counter.value < 200:
-                    await asyncio.sleep(0.05)
-                await asyncio.sleep(0.2)
-                reading.cancel()
-                assert counter.value == 200, counter.value
-                print("200 increments, each counted once")
+            async with ordercast.connect(at["c"][1]) as client:
+                with sync.connect(at["c"][1]) as waiting:
+                    both = asyncio.gather(one(client), asyncio.to_thread(other, waiting))
+                    await asyncio.sleep(0.5)
+                    sites["c"].kill()
+                    print("kill -9 c, the site of both")
+                    at["c"] = (f"127.0.0.1:{PORT + 6}", f"127.0.0.1:{PORT + 7}")
+                    sites["c"] = start("c", folder)
+                    await asyncio.sleep(3)
+                    print("c is back, at another address")
+                    async with ordercast.connect(at["a"][1]) as operator:
+                        await operator.change("remove", sites=["c"])
+                    print("c is removed for good")
+                    read, also = await both
+                    assert read == also and len(set(read)) == 2 * MANY
+                    print(f"{2 * MANY} numbers, read once and in one order by both, at {client.site} now")
         finally:
             for process in sites.values():
                 process.terminate()

@@ -28,7 +28,6 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("demo")
 def test_the_demo_tells_its_story(shown: tuple[Path, str]) -> None:
     out, said = shown
     assert (out / "plan.svg").exists()
@@ -40,7 +39,6 @@ def test_the_demo_tells_its_story(shown: tuple[Path, str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("demo")
 def test_plain_multicast_carries_the_same_traffic(shown: tuple[Path, str]) -> None:
     """As many orders of each sender to each group as ordercast had, from senders at the same rate."""
     import pyarrow.parquet as pq
@@ -56,7 +54,6 @@ def test_plain_multicast_carries_the_same_traffic(shown: tuple[Path, str]) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("demo")
 def test_a_folder_that_is_not_the_demo_s_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("keep")
     command = [sys.executable, "-m", "ordercast", "demo", "--short", "--out", str(tmp_path)]
@@ -67,7 +64,6 @@ def test_a_folder_that_is_not_the_demo_s_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("demo")
 @pytest.mark.parametrize("width", [1280, 400])
 def test_a_browser_shows_the_report(shown: tuple[Path, str], width: int, tmp_path: Path) -> None:
     """No console message, all pictures there, nothing wider than the window but what scrolls by itself."""

@@ -109,7 +109,6 @@ def test_it_does_what_it_says(line: str, folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("commands")  # one Spark at a time
 @pytest.mark.parametrize("line", ends(on_spark=True))
 def test_it_does_what_it_says_on_spark(line: str, folder: Path) -> None:
     said = run(line, folder)

@@ -66,7 +66,6 @@ def test_the_audit_says_what_a_naive_judge_says(share: int, tmp_path: Path, monk
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
 def test_spark_says_what_a_naive_judge_says(tmp_path: Path, spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(5_000, 5_000 + MANY // 10):
         run = make_run(seed)

@@ -64,7 +64,6 @@ def test_few_rows_at_two_sites_are_judged_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("fault", [None, *ORDER_FAULTS])
 def test_spark_says_the_same_although_all_names_collide(fault: str | None, tmp_path: Path, spark: Spark) -> None:
     """Another key, few bits, rows in other pieces: the verdict is that of the process."""

@@ -20,7 +20,7 @@ from tests.support.logs import FAULTS, TWINS, Logs, make_logs
 
 MILLION = 1_000_000
 ON_SPARK = ("swap_inside_a_metagroup", "duplicate_hiding_a_loss", "cycle_of_three")  # `make sim` has all of them there
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from ordercast.spark.plan import TWIN, csv_to_parquet, overlaps, plan_tables, wr
 from ordercast.spark.session import Spark
 from tests.support.members import write_members
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.slow
 
 
 def write(folder: Path, pairs: list[tuple[str, str]], files: int = 3) -> Path:

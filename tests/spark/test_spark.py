@@ -25,7 +25,7 @@ from ordercast.spark.trials import Cell, cells, collected, run_trials, summary, 
 from tests.support.logs import FAULTS, TWINS, make_logs
 from tests.support.members import write_members
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.slow
 
 
 def ordercast(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -128,7 +128,6 @@ def test_two_runs_with_other_seeds_agree(spark: Spark, tmp_path: Path) -> None:
     assert text.count("data:image/svg+xml") == 6
 
 
-@pytest.mark.xdist_group("commands")  # no session of this process
 def test_the_command_is_quiet(tmp_path: Path) -> None:
     """Four rows on Spark: one JSON document, nothing else, not even on the error stream."""
     folder = tmp_path / "run"
@@ -143,7 +142,6 @@ def test_the_command_is_quiet(tmp_path: Path) -> None:
     assert done.stdout == ordercast("audit", str(folder), "--json", "--local").stdout
 
 
-@pytest.mark.xdist_group("commands")  # no session of this process
 def test_a_missing_java_is_told_in_one_line(tmp_path: Path) -> None:
     make_logs(60, {"g": ["a", "b"]}).write(tmp_path)
     code = "import ordercast.spark.session as s, ordercast.cli.main as m, sys; s.WHERE_JAVA_IS = ()"
@@ -194,7 +192,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             process.wait(20)
 
 
-@pytest.mark.xdist_group("commands")  # no session of this process
 def test_a_cluster_runs_the_same_jobs(cluster: str, tmp_path: Path) -> None:
     """Audit and plan on two workers, the package shipped to them: the same results, unchanged."""
     logs = make_logs(200_000, TWINS)

@@ -95,6 +95,9 @@ class Lasting:
             self._give_up_posts()
         self._disks = welcome.disks
         made.ended.append(lambda error: self._lost(made, error))
+        if made.error is not None:  # before anybody was told
+            self._now = None
+            raise LostError(str(made.error))
         return welcome
 
     def _wrong(self, welcome: wire.Welcome) -> OrdercastError | None:
@@ -218,7 +221,8 @@ class Lasting:
                         return
                     error = refused
                 else:
-                    return
+                    if self._now is not None:  # it may have ended meanwhile
+                        return
             await asyncio.sleep(wait)
             wait = min(2 * wait, LAST_S)
         self.end(LostError(f"no connection for {self.survive:g} s: {error}"))
@@ -233,7 +237,8 @@ class Lasting:
     async def _go_on(self) -> None:
         """Read on after the last position, and make the posts again that were not answered."""
         connection = self._now
-        assert connection is not None
+        if connection is None:
+            raise LostError(f"the connection to {self.address} ended")
         self.reconnects += 1
         if self._bookmark is not None:
             await self._read_on(connection, self._bookmark)
