@@ -42,6 +42,10 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]]]] = [
     ("who has lost its disk begins again", F, [("if setup is None or setup.founders.get(site.me) != site.source.incarnation:", "if setup is None:")]),
     ("a cluster begins without everybody", F, [("ready.keys() == first.sites.keys()", "len(ready) > 1")]),
     ("who began is not written down", F, [("        site.durable()\n        self.state = FoundingState()\n", "        self.state = FoundingState()\n")]),
+    ("who moves reads the last message again", R, [("self.place, self.next = None, lot.position + place.number - lot.first + 1", "self.place, self.next = None, lot.position + place.number - lot.first")]),
+    ("who moves loses the rest of a batch", R, [("        if self.next < lot.position + many:\n            self.put(lot, many)\n", "")]),
+    ("who moves begins at the end", R, [("begin = first if isinstance(after, Place)", "begin = end if isinstance(after, Place)")]),
+    ("who moves is content with any place", R, [("        if (lot.stamp, lot.source) != (place.stamp, place.source) or not 0 <= place.number - lot.first < many:\n            raise NotHereError\n", "")]),
     ("nobody is trusted again", "node.detector", [("                if peer in suspected:\n                    yield Trusted(peer)\n", "")]),
 ]  # fmt: skip
 CHOSEN = MUTANTS if "ORDERCAST_CAMPAIGN" in os.environ else MUTANTS[::8]
@@ -55,6 +59,15 @@ def test_changes_failures_and_disks(first: int) -> None:
         found, _ = run(case(seed))
 
         assert found == [], (seed, found[:3])
+
+
+@pytest.mark.slow
+def test_readers_move_and_miss_nothing() -> None:
+    """Each reader that moves has at the end what the members of its group have, or stands where nobody can go on."""
+    movers = [mover for seed in range(40) for mover in run(case(seed))[1].movers]
+
+    assert sum(mover.moves for mover in movers) > 50
+    assert sum(mover.reads for mover in movers) > 0.8 * len(movers)
 
 
 @pytest.mark.parametrize("seed", FOUND)

@@ -38,7 +38,17 @@ PARTS = [
 WORLD = [
     *(
         f"ordercast.sim.{name}"
-        for name in ("storage", "lines", "nodes", "clients", "faults", "following", "changing_nodes")
+        for name in (
+            "storage",
+            "lines",
+            "nodes",
+            "clients",
+            "faults",
+            "following",
+            "follower",
+            "moving",
+            "changing_nodes",
+        )
     ),
     "tests.support.changing_campaign",
 ]

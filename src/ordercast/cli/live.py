@@ -47,14 +47,20 @@ def _log(verbose: bool, log_format: LogFormat) -> None:
 
 
 def run_site(
-    config: "Cluster", name: str, *, verbose: bool, log_format: LogFormat = "text", joins: bool = False
+    config: "Cluster",
+    name: str,
+    *,
+    verbose: bool,
+    log_format: LogFormat = "text",
+    joins: bool = False,
+    listen: str | None = None,
 ) -> int:
     """Run one site until it is told to stop."""
     from ordercast.live import loop
     from ordercast.live.site import Site
 
     with Screen(stderr=True).status(f"planning {len(config.groups):,} groups"):  # the first start only
-        made = Site(config, name, joins=joins)
+        made = Site(config, name, joins=joins, listen=listen)
     _log(verbose, log_format)
 
     async def run() -> int:

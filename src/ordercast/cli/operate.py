@@ -199,6 +199,7 @@ def site(
     cluster: ClusterFile = HERE,
     address: str | None = None,
     clients: str | None = None,
+    listen: str | None = None,
     join: str | None = None,
     data: Path = Path("data"),
     certs: Path | None = None,
@@ -229,6 +230,8 @@ def site(
         With --join, add and replace: where other sites reach this one.
     clients
         With --join, add and replace: where clients reach it.
+    listen
+        Where it listens to other sites, when they reach it through something else: a proxy, a port of a container.
     join
         The client address of any site of a cluster that runs.
     data
@@ -272,14 +275,14 @@ def site(
         config = read_cluster(cluster)
         if name not in config.sites:
             raise InputError(f"{cluster}: there is no site {name!r} (sites: {', '.join(config.sites)})")
-        return run_site(config, name, verbose=verbose, log_format=log_format)
+        return run_site(config, name, verbose=verbose, log_format=log_format, listen=listen)
     from ordercast.cli.joining import joined
 
     if address is None:
         raise InputError("--join takes --address HOST:PORT: where other sites reach this one")
     secret = token_of(token, token_file)
     config = asyncio.run(joined(name, join, address, clients, data, certs, secret, seconds_of(timeout)))
-    return run_site(config, name, verbose=verbose, log_format=log_format, joins=True)
+    return run_site(config, name, verbose=verbose, log_format=log_format, joins=True, listen=listen)
 
 
 def apply(

@@ -23,6 +23,7 @@ from ordercast.live.inbox import Inbox
 from ordercast.live.linked import Links
 from ordercast.live.links import Link
 from ordercast.live.port import Port
+from ordercast.live.rules import wrong_address
 from ordercast.live.transport import Listener, Tcp, Transport
 from ordercast.names import GroupId, SiteId
 from ordercast.node import inputs as io
@@ -52,11 +53,17 @@ class Site(Calls):
         clock: Callable[[], float] | None = None,
         snapshot: "Snapshot | None" = None,
         joins: bool = False,
+        listen: str | None = None,
     ) -> None:
-        """`snapshot` gives the state of a group to who joins it; `joins`: it was added to a cluster that runs."""
+        """`snapshot` gives the state of a group to who joins it; `joins`: it was added to a cluster that runs.
+
+        `listen`: where it listens to other sites, when they reach it at its address through something else.
+        """
         if me not in cluster.sites:
             raise LocalError(f"{me!r} is not one of the sites: {', '.join(cluster.sites)}")
-        self.cluster, self.me, self.limits = cluster, me, cluster.limits
+        self.cluster, self.me, self.limits, self.listens = cluster, me, cluster.limits, listen
+        for problem in wrong_address(cluster, "sites", me, listen) if listen is not None else ():
+            raise LocalError(problem)
         self._deployment = deploy(cluster) if not cluster.changes else None
         self.transport: Transport = transport if transport is not None else Tcp()
         self.clock = clock if clock is not None else WallClock()
@@ -146,6 +153,8 @@ class Site(Calls):
 
     async def _listen(self, what: Any, make: Callable[[], Any], tls: ssl.SSLContext | None = None) -> None:
         host, port = self.cluster.address(self.me, what)
+        if what == "sites" and self.listens is not None:
+            host, port = self.listens.rpartition(":")[0].strip("[]"), int(self.listens.rpartition(":")[2])
         try:
             self._listeners.append(await self.transport.listen(make, (host, port), tls))
         except OSError as error:

@@ -36,6 +36,7 @@ class Mover:
         self._join: wire.Join | None = None  # how it was opened, until it has begun to read
         self._life = 0  # of the site, when it was opened
         self._since = 0.0
+        self._last: Lot | None = None  # what it has read last, if it was a batch
         world.after(world.chance.expovariate(1), self._look)
 
     def _look(self) -> None:
@@ -46,6 +47,7 @@ class Mover:
         stuck = seeks and self.world.now - self._since > SEEKS_S
         if lost or stuck or (not self.calm and chance.random() < 0.3):
             self._leave()
+            self._forget_some()
             hosts = [one for one in self.world.hosts.values() if one.runs and one.asleep is None]
             if hosts:
                 self._open(chance.choice(hosts))
@@ -57,6 +59,16 @@ class Mover:
         if host is not None and reader is not None and host.runs and host.life == self._life:
             host.on_more.pop(reader, None)
             host.feed(io.Leave(reader))
+
+    def _forget_some(self) -> None:
+        """An application may have stopped in the middle of a batch: it has the place of a message, and no position."""
+        lot, bookmark = self._last, self._bookmark
+        if lot is None or lot.count < 2 or bookmark is None or self.world.chance.random() < 0.5:
+            return
+        done = self.world.chance.randrange(1, lot.count)
+        del self.names[len(self.names) - lot.count + done :]
+        bookmark.place = wire.Place(lot.groups, lot.source, lot.first + done - 1, lot.stamp)
+        bookmark.life, self._last = ("", 0), None
 
     def _open(self, host: "ChangingHost") -> None:
         node, life = host.node, (host.site, host.node.incarnation)
@@ -113,6 +125,7 @@ class Mover:
         fields = (lot.position, lot.groups, lot.source, lot.first, lot.stamp, lot.body)
         self._bookmark.read(wire.LotFrame(*fields))
         said = said_in(lot)
+        self._last = lot if said is None else None
         if said is None:
             self.names += [name_in(message.body) for message in lot.messages()]
         elif isinstance(said, Restored) and said.group == self.group:
@@ -122,6 +135,15 @@ class Mover:
     def reads(self) -> bool:
         """Whether it has found its place, and gets what comes."""
         return self._reader is not None and self._reader.place is None
+
+    def _is_kept(self) -> bool:
+        """Whether a member of the group has the message after which it reads."""
+        place = self._bookmark.place if self._bookmark is not None else None
+        if place is None:
+            return self._bookmark is None
+        hosts = [host for host in self.world.hosts.values() if host.runs and self.group in host.node.groups]
+        kept = [host.disk.kept.entries for host in hosts if host.disk.kept is not None]
+        return any(entry.stamp == place.stamp for entries in kept for entry in entries)
 
     def calm_down(self) -> None:
         """Move no more, unless its site is gone."""
@@ -133,7 +155,9 @@ class Mover:
         Who has left takes with it what others have only in a state: then reading cannot go on, and a client is told.
         """
         wanted = there(self.group)
-        if wanted is None or self.names == wanted or (not self.reads and self.names == wanted[: len(self.names)]):
+        if wanted is None or self.names == wanted:
+            return []
+        if self.names == wanted[: len(self.names)] and not self.reads and not self._is_kept():
             return []
         where = next((i for i, (a, b) in enumerate(zip(self.names, wanted, strict=False)) if a != b), None)
         where = min(len(self.names), len(wanted)) if where is None else where
