@@ -1,7 +1,7 @@
 """Chaos for groups that change (`make chaos`): all protocols, both policies, both deliveries, on real processes.
 
-Sites are killed with -9, stopped for longer than it takes to suspect them, restarted, and lose their disks; groups are
-created, deleted, joined and left meanwhile. Everything is judged. Two clusters at a time.
+Sites are killed with -9, stopped for longer than it takes to suspect them, restarted, cut off, fill or lose their disks,
+and are replaced; groups are created, deleted, joined and left meanwhile. Everything is judged. Three clusters at a time.
 
 Run: python -m benchmarks.changing_chaos [--kills 28] [--changes 14] [--protocol NAME] [--seed 0]
 """
@@ -22,7 +22,11 @@ from ordercast.names import Delivery, Policy
 from ordercast.protocols.registry import MACHINES
 
 TITLE = "Chaos: groups that change"
-HEAD = ["kill", "restart", "stop", "lose", "change", "refused", "unanswered", "messages", "deliveries", "rolled back"]
+HEAD = [
+    "kill", "restart", "stop", "lose", "full", "replace", "cut", "one way", "change", "refused", "unanswered", "messages",
+    "deliveries", "rolled back", "roving", "moved", "began again",
+]  # fmt: skip
+AT_ONCE = 3  # clusters; much of the time they wait
 Job = tuple[str, Policy, Delivery, int, int, int]
 
 
@@ -58,7 +62,7 @@ def main() -> int:
     kinds = [(name, policy, delivery) for name in protocols for policy in Policy for delivery in Delivery]
     jobs = [(*kind, asked.kills, asked.changes, asked.seed + index) for index, kind in enumerate(kinds)]
     total: dict[str, Counter[str]] = {}
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
+    with multiprocessing.get_context("spawn").Pool(AT_ONCE) as pool:
         for name, found in pool.imap_unordered(trial, jobs):
             total.setdefault(name, Counter()).update(found)
     total["all"] = sum(total.values(), Counter[str]())
@@ -69,7 +73,10 @@ def main() -> int:
         f"Five sites, four groups and those that are created, {len(protocols)} protocols, levels acyclic and total,"
         " causal order where it is kept; a sender and an application with a state at each site,"
         " a fifth of the messages to two groups, a checkpoint every 4 KiB, suspect_after 0.6 s."
-        " *Unanswered*: asked of a site that died."
+        " *Unanswered*: asked of a site that died. *Full*: a disk with room for little more, until the site ends; *replace*:"
+        " removed, and added again with an empty disk. *Roving*: messages of clients of no site in particular, each waited"
+        " for until it is safe; they read everything too, *moved* so often to another site, and *began again* at the"
+        " beginning when no site could go on where they were (`agreed` under `available` has none)."
     )
     if asked.protocol is None and asked.kills >= 4:
         record(

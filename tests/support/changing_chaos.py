@@ -1,12 +1,14 @@
 """Chaos for clusters whose groups change: real processes, operators and applications; judged by `verify.changes`.
 
-Sites are killed, stopped for longer than it takes to suspect them, lose their disks, are removed and added again, while
-groups are created, deleted, joined and left. Every site has an application that reads the one stream of its site, keeps
-what it has read and where, and gives its state to others; and one that sends, with every kind of receipt.
+Sites are killed, stopped for longer than it takes to suspect them, lose their disks or fill them, are cut off both ways
+or one way, are removed and added again, while groups are created, deleted, joined and left. Every site has an
+application that reads the one stream of its site, keeps what it has read and where, and gives its state to others; and
+one that sends, with every kind of receipt. Rovers are clients of no site in particular: they send, read, and survive.
 """
 
 import asyncio
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -19,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from ordercast.client.client import Client, connect
-from ordercast.client.values import AckLevel, Lot
+from ordercast.client.values import AckLevel, Delivered, Lot, Restored
 from ordercast.errors import LocalError, OrdercastError
 from ordercast.live.ports import free_ports
 from ordercast.names import GroupId, SiteId
-from ordercast.sim.following import Following
+from ordercast.sim.following import Following, name_in
 from ordercast.verify.changes import Changes
+from tests.support.proxies import Proxy
 
 GROUPS = {"g0": ["s0", "s1", "s2"], "g1": ["s1", "s2", "s3"], "g2": ["s3", "s4"], "g3": ["s0", "s4"]}
 UNION = ("g0", "g1")
@@ -74,6 +77,78 @@ class Application(Following):
         self.chaos.counts["rolled back"] += max(0, had - len(self.positions))
 
 
+class Rover:
+    """A client that survives its site: it reads a group and sends to it, wherever it is let in."""
+
+    def __init__(self, chaos: "ChangingChaos", group: GroupId) -> None:
+        self.chaos, self.group = chaos, group
+        self.names: list[str] = []
+        self.site = ""
+
+    def _connect(self) -> Client:
+        addresses = list(self.chaos.clients.values())
+        self.chaos.chance.shuffle(addresses)
+        return connect(addresses, timeout=2.0, survive=30.0)
+
+    async def read(self) -> None:
+        """Read the group from its beginning; what ends the client for good is counted, and it begins again."""
+        chaos = self.chaos
+        while chaos.reading:
+            with suppress(OrdercastError):
+                async with self._connect() as client:
+                    await client.join([self.group], after=-1)
+                    self.names, self.site = [], client.site
+                    async for event in client.events():
+                        chaos.counts["moved"] += client.site != self.site
+                        self.site = client.site
+                        if isinstance(event, Delivered):
+                            self.names.append(name_in(event.body))
+                        elif isinstance(event, Restored) and event.group == self.group:
+                            self.names = [line for line in event.state.decode().split("\n") if line]
+            chaos.counts["began again"] += 1
+            await asyncio.sleep(0.2)
+
+    async def send(self) -> None:
+        """Send to the group, sometimes to both, and wait each time until it is safe."""
+        chaos, number, source = self.chaos, 0, f"rover-{self.group}"
+        while chaos.trouble:
+            with suppress(OrdercastError):
+                async with self._connect() as client:
+                    while chaos.trouble:
+                        number += 1
+                        name = f"{source}:{number}"
+                        groups = UNION if chaos.chance.random() < 0.2 else (self.group,)
+                        chaos.judge.sent(name, source, number, groups)
+                        chaos.judge.lost.add(name)  # until it is answered it may have been sent, or not
+                        await client.multicast(groups, name.encode(), ack="safe")
+                        chaos.judge.lost.discard(name)
+                        there = {one for g in groups for one in chaos.known["groups"].get(g, {}).get("there", ())}
+                        chaos.judge.called_safe(name, there)
+                        chaos.counts["roving"] += 1
+                        await asyncio.sleep(chaos.chance.uniform(0.0, 0.2))
+            await asyncio.sleep(0.1)
+
+    def _wanted(self) -> list[str]:
+        there = self.chaos.known["groups"][self.group]["there"]
+        return self.chaos.judge.at(there[0]).groups.get(self.group, []) if there else []
+
+    async def catch_up(self) -> None:
+        """Wait until everything is read."""
+        until = time.monotonic() + SETTLE_S
+        while self.names != self._wanted() and time.monotonic() < until:
+            await asyncio.sleep(0.1)
+
+    def findings(self, members: dict[GroupId, Any]) -> list[tuple[str, str]]:
+        """Return what is wrong: a rover reads what the members have."""
+        if not members.get(self.group) or self.names == self._wanted():
+            return []
+        wanted = self._wanted()
+        where = next((i for i, (a, b) in enumerate(zip(self.names, wanted, strict=False)) if a != b), None)
+        where = min(len(self.names), len(wanted)) if where is None else where
+        told = f"{self.names[where : where + 2]}, members have {wanted[where : where + 2]}"
+        return [("rover", f"who reads {self.group} everywhere has at {where} of {len(wanted)}: {told}")]
+
+
 class ChangingChaos:
     """One cluster in trouble."""
 
@@ -83,8 +158,11 @@ class ChangingChaos:
     ) -> None:  # fmt: skip
         self.folder, self.delivery, self.policy = folder, delivery, policy
         self.chance = random.Random(seed)
-        ports = free_ports(2 * len(SITES))
+        ports = free_ports(3 * len(SITES))
         self.addresses = {site: f"127.0.0.1:{ports.pop()}" for site in SITES}
+        self.listens = {site: f"127.0.0.1:{ports.pop()}" for site in SITES}
+        self.proxies = {site: Proxy(self.listens[site]) for site in SITES}  # smaller names call larger ones
+        self.calm = asyncio.Event()  # links are left alone
         self.clients = {site: f"127.0.0.1:{ports.pop()}" for site in SITES}
         self.path = folder / "cluster.toml"
         text = [
@@ -99,20 +177,26 @@ class ChangingChaos:
         kept = {"fifo", "total", *(["acyclic"] if level == "acyclic" else []), *(["causal"] if causal else [])}
         self.judge = Changes(frozenset(kept))
         self.counts: Counter[str] = Counter()
+        self.kinds = ["kill", "kill", "kill", "kill", "kill", "stop", "lose", "restart", "full", "replace"]
         self.numbers = dict.fromkeys(SITES, 0)
         self.disks = dict.fromkeys(SITES, 0)
         self.processes: dict[SiteId, subprocess.Popen[bytes]] = {}
         self.stuck: list[str] = []
+        may_undo = policy == "available" and delivery == "agreed"
+        self.rovers = [Rover(self, group) for group in UNION] if not may_undo else []
         self.deleted: set[GroupId] = set()
         self.known: dict[str, Any] = {}  # the newest configuration that was heard of
         self.trouble = self.reading = True
 
     # Processes.
 
-    def start(self, site: SiteId) -> None:
-        """Start a site's process."""
-        command = [sys.executable, "-m", "ordercast", "site", site, "--cluster", str(self.path)]
-        with (self.folder / f"{site}.log").open("ab") as log:
+    def start(self, site: SiteId, full_at: int | None = None) -> None:
+        """Start a site's process; `full_at`: no file of it may pass so many KiB."""
+        listen = self.listens[site]
+        command = [sys.executable, "-m", "ordercast", "site", site, "--cluster", str(self.path), "--listen", listen]
+        if full_at is not None:
+            command = ["bash", "-c", f"ulimit -f {full_at}; exec {shlex.join(command)}"]
+        with (self.folder / f"{site}{'-full' if full_at else ''}.log").open("ab") as log:
             self.processes[site] = subprocess.Popen(command, stdout=log, stderr=log)
 
     async def _end(self, site: SiteId, how: signal.Signals) -> None:
@@ -132,6 +216,7 @@ class ChangingChaos:
     async def run(self, kills: int, changes: int, say: Callable[[str], None] = lambda _: None) -> None:
         """Let so many kills and changes happen under load; then heal, and wait until nothing is left."""
         for site in SITES:
+            await self.proxies[site].start(int(self.addresses[site].rpartition(":")[2]))
             self.start(site)
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -139,16 +224,21 @@ class ChangingChaos:
             self.applications = {site: Application(self, site) for site in SITES}
             tasks += [asyncio.create_task(application.run()) for application in self.applications.values()]
             senders = [asyncio.create_task(self._send(site)) for site in SITES]
-            tasks += senders
+            senders += [asyncio.create_task(rover.send()) for rover in self.rovers]
+            tasks += [*senders, *(asyncio.create_task(rover.read()) for rover in self.rovers)]
+            tasks.append(asyncio.create_task(self._trouble_links()))
             operator = asyncio.create_task(self._operate(changes))
             tasks.append(operator)
             while self.counts["kill"] < kills or not operator.done():
-                await self._hurt(self.chance.choice(["kill", "kill", "kill", "stop", "lose", "restart"]))
+                await self._hurt(self.chance.choice(self.kinds))
                 say(f"{self.counts['kill']} kills, {self.counts['change']} changes, {len(self.judge.sends)} messages")
             self.trouble = False
+            await self._settled()
             await asyncio.gather(*senders)
             await self._settled()
             await self._read_all()
+            for rover in self.rovers:
+                await rover.catch_up()
         except TimeoutError as error:
             self.stuck.append(str(error))
         finally:
@@ -160,13 +250,21 @@ class ChangingChaos:
                 if process.poll() is None:
                     process.send_signal(signal.SIGCONT)
                     await self._end(site, signal.SIGTERM)
+            for proxy in self.proxies.values():
+                proxy.close()
 
     async def _hurt(self, kind: str) -> None:
         chance, site = self.chance, self.chance.choice(SITES)
         await asyncio.sleep(chance.uniform(0.0, 0.6))
-        if kind == "lose":
+        if kind in ("lose", "replace"):
             await self._settled()  # one lost disk at a time is survived, two at once may not be
         self.counts[kind] += 1
+        if kind == "replace":
+            await self._replace(site)
+            return
+        if kind == "full":
+            await self._fill(site)
+            return
         if kind == "stop":
             self.processes[site].send_signal(signal.SIGSTOP)
             await asyncio.sleep(chance.choice([0.2, 2.5 * SUSPECT_S]))
@@ -174,16 +272,83 @@ class ChangingChaos:
             return
         await self._end(site, signal.SIGTERM if kind == "restart" else signal.SIGKILL)
         if kind == "lose":
-            there = {group: tuple(told["there"]) for group, told in self.known["groups"].items()}
-            shutil.rmtree(self.folder / "data" / site)
-            self.disks[site] += 1
-            self.applications[site].forget()
-            self.judge.forgot(site, there)
-        await asyncio.sleep(chance.choice([0.0, 0.3, 2.5 * SUSPECT_S]))
+            self._lose_disk(site)
+        await asyncio.sleep(chance.choice([0.0, 0.0, 0.3, 0.3, 2.5 * SUSPECT_S, 4.0]))  # rovers wait for 3 s
         self.start(site)
         if kind == "lose":
             await self._settled()
             self.judge.taken_in(site)
+
+    def _lose_disk(self, site: SiteId) -> None:
+        there = {group: tuple(told["there"]) for group, told in self.known["groups"].items()}
+        shutil.rmtree(self.folder / "data" / site)
+        self.disks[site] += 1
+        self.applications[site].forget()
+        self.judge.forgot(site, there)
+
+    async def _fill(self, site: SiteId) -> None:
+        """The disk is full: the site says so and ends; somebody makes room, and starts it again."""
+        await self._end(site, signal.SIGKILL)
+        sizes = [path.stat().st_size for path in (self.folder / "data" / site).iterdir()]
+        self.start(site, full_at=max(sizes) // 1024 + self.chance.choice([8, 64]))
+        until = time.monotonic() + 3.0
+        while self.processes[site].poll() is None and time.monotonic() < until:
+            await asyncio.sleep(0.05)
+        if self.processes[site].poll() is None:
+            await self._end(site, signal.SIGKILL)
+        self.start(site)
+
+    async def _replace(self, site: SiteId) -> None:
+        """An operator removes a site, gives its name to an empty machine, and lets it into its groups again."""
+        groups = [group for group, told in self.known["groups"].items() if site in told["members"]]
+        if not await self._asks("remove", "", (site,)):
+            return  # refused: a group needs it
+        await self._end(site, signal.SIGKILL)
+        self._lose_disk(site)
+        address = f"{self.addresses[site]}/{self.clients[site]}"
+        while not await self._asks("add", "", (site,), {"address": address}):
+            await asyncio.sleep(0.1)
+        self.start(site)
+        await self._settled()
+        self.judge.taken_in(site)
+        for group in groups:
+            await self._asks("join", group, (site,))
+
+    async def _asks(
+        self, what: str, group: GroupId, sites: tuple[SiteId, ...], options: dict[str, str] | None = None
+    ) -> bool:
+        """Ask another site for a change until it is answered; return whether it is in force."""
+        while True:
+            other = self.chance.choice([name for name in SITES if name not in sites])
+            with suppress(OrdercastError, TimeoutError):
+                async with asyncio.timeout(10), connect(self.clients[other], timeout=2.0, survive=0) as client:
+                    try:
+                        await client.change(what, group, sites, options)
+                        self.counts["change"] += 1
+                    except LocalError as error:
+                        done = "there is no site" if what == "remove" else "is a member" if what == "join" else "never"
+                        return done in str(error)  # asked before, and not answered
+                    else:
+                        return True
+            await asyncio.sleep(0.1)
+
+    async def _trouble_links(self) -> None:
+        """Cut sites off, both ways or one way, for shorter or longer than it takes to suspect them."""
+        chance = self.chance
+        while self.trouble:
+            await asyncio.sleep(chance.uniform(0.2, 3.0))
+            proxy = self.proxies[chance.choice(SITES)]
+            if self.calm.is_set() or not self.trouble:
+                continue
+            kind = chance.choice(["cut", "one way"])
+            self.counts[kind] += 1
+            if kind == "cut":
+                proxy.break_all()
+            else:
+                proxy.hold(chance.random() < 0.5)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.calm.wait(), chance.choice([0.2, 2.5 * SUSPECT_S]))
+            proxy.heal()
 
     async def _operate(self, changes: int) -> None:
         """Ask for changes, anywhere; those that cannot be done are refused, and count too."""
@@ -230,6 +395,13 @@ class ChangingChaos:
 
     async def _settled(self) -> None:
         """Wait until all sites are in one configuration, nobody is away, and nothing is held."""
+        self.calm.set()
+        try:
+            await self._wait_settled()
+        finally:
+            self.calm.clear()
+
+    async def _wait_settled(self) -> None:
         until, left = time.monotonic() + SETTLE_S, ""
         while time.monotonic() < until:
             found = await self._look()
@@ -314,7 +486,12 @@ class ChangingChaos:
             self.judge.deleted(group)
         members = {group: told["there"] for group, told in self.known["groups"].items() if group not in self.deleted}
         found = [("stuck", line) for line in self.stuck]
+        for rover in self.rovers:
+            found += rover.findings(members)
         for site in SITES:
             text = (self.folder / f"{site}.log").read_text(errors="replace")
             found += [("bug", f"{text.count(word)} x {word} in the log of {site}") for word in WORDS if word in text]
+            full = self.folder / f"{site}-full.log"
+            if full.exists() and "site.bug" in full.read_text(errors="replace"):
+                found.append(("bug", f"a full disk is a bug to {site}"))
         return found + self.judge.findings(members, frozenset(self.known["sites"]))
