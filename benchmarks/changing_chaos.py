@@ -1,7 +1,7 @@
 """Chaos for groups that change (`make chaos`): all protocols, both policies, both deliveries, on real processes.
 
-Sites are killed with -9, stopped for longer than it takes to suspect them, restarted, cut off, fill or lose their disks,
-and are replaced; groups are created, deleted, joined and left meanwhile. Everything is judged. Three clusters at a time.
+Sites are killed with -9, stopped for longer than it takes to suspect them, restarted, cut off, replaced, fill or lose
+their disks; groups are created, deleted, joined and left meanwhile. Everything is judged. Three clusters at a time.
 
 Run: python -m benchmarks.changing_chaos [--kills 28] [--changes 14] [--protocol NAME] [--seed 0]
 """
@@ -23,8 +23,8 @@ from ordercast.protocols.registry import MACHINES
 
 TITLE = "Chaos: groups that change"
 HEAD = [
-    "kill", "restart", "stop", "lose", "full", "replace", "cut", "one way", "change", "refused", "unanswered", "messages",
-    "deliveries", "rolled back", "roving", "moved", "began again",
+    "kill", "restart", "stop", "lose", "full", "replace", "cut", "one way", "change", "refused", "unanswered",
+    "messages", "deliveries", "rolled back", "roving", "moved", "began again",
 ]  # fmt: skip
 AT_ONCE = 3  # clusters; much of the time they wait
 Job = tuple[str, Policy, Delivery, int, int, int]
@@ -73,10 +73,10 @@ def main() -> int:
         f"Five sites, four groups and those that are created, {len(protocols)} protocols, levels acyclic and total,"
         " causal order where it is kept; a sender and an application with a state at each site,"
         " a fifth of the messages to two groups, a checkpoint every 4 KiB, suspect_after 0.6 s."
-        " *Unanswered*: asked of a site that died. *Full*: a disk with room for little more, until the site ends; *replace*:"
-        " removed, and added again with an empty disk. *Roving*: messages of clients of no site in particular, each waited"
-        " for until it is safe; they read everything too, *moved* so often to another site, and *began again* at the"
-        " beginning when no site could go on where they were (`agreed` under `available` has none)."
+        " *Unanswered*: asked of a site that died. *Full*: a disk with room for little more, until the site ends."
+        " *Replace*: removed, and added again with an empty disk. *Roving*: messages of clients of no site in"
+        " particular, each waited for until it is safe; they read everything too, *moved* so often to another site, and"
+        " *began again* at the beginning when no site could go on where they were (`agreed` under `available` has none)."
     )
     if asked.protocol is None and asked.kills >= 4:
         record(
