@@ -76,7 +76,7 @@ def main() -> int:
         " *Unanswered*: asked of a site that died. *Full*: a disk with room for little more, until the site ends."
         " *Replace*: removed, and added again with an empty disk. *Roving*: messages of clients of no site in"
         " particular, each waited for until it is safe; they read everything too, *moved* so often to another site, and"
-        " *began again* at the beginning when no site could go on where they were (`agreed` under `available` has none)."
+        " *began again* at the beginning when no site could go on where they were; `agreed` under `available` has none."
     )
     if asked.protocol is None and asked.kills >= 4:
         record(
