@@ -2,6 +2,8 @@
 
 import random
 
+import msgspec
+
 from ordercast.epochs.requests import AddSite, Join, RemoveSite
 from ordercast.names import Delivery, Level, Policy
 from ordercast.node.settings import Limits, Settings
@@ -63,6 +65,7 @@ def case(seed: int, kind: Kind | None = None) -> ChangingCase:
     promises = {"fifo", "total", *(["acyclic"] if setup.level is Level.ACYCLIC else []), *(["causal"] * kind.causal)}
     where = sorted({groups for site in sites for groups in destinations(setup, site)} | {("h0",)})
     limits = tight(chance) if chance.random() < 0.5 else Limits(checkpoint_bytes=4000)
+    limits = msgspec.structs.replace(limits, retain_seconds=random.Random(f"retention {seed}").choice([None, 20.0]))
     settings = Settings("test", frozenset(SITES) | {NEW}, True, "changes", b"{}", limits, changes=True, suspect_beats=5)
     return ChangingCase(
         setup,

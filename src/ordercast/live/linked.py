@@ -62,7 +62,7 @@ class Links:
         if self._site.port is not None and now - self._port_beat >= PORT_S:
             self._port_beat = now
             self._site.port.beat(now)
-        if self._site.changes is not None and self._site.started:
+        if self._site.started and (self._site.changes is not None or self._site.limits.retain_seconds is not None):
             self._site.feed(Beat())
         self._beating = self._site.loop.call_later(self.beat_s, self.beat)
 

@@ -228,6 +228,7 @@ class ChangingNode(Node):
     # Failures.
 
     def _beat(self, _: io.Beat) -> None:
+        self.keeper.look()
         here = self.participant
         for event in list(self.detector.beat(self.peers.needed, self.peers.up, here.detected)):
             self.note("site.suspected" if isinstance(event, e.Suspected) else "site.trusted", peer=event.site)

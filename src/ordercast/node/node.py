@@ -71,8 +71,7 @@ class Node:
         self._out: list[io.Output] = []
         self._woken_at: float | None = None  # the wake that was asked for
         self._encoder = Encoder()
-        limits = settings.limits
-        self.pace = Pace()
+        limits, self.pace = settings.limits, Pace()
         self.deliveries = Deliveries(self.groups, self.configuration)
         self.readers = Readers(limits.inbox_bytes, self.class_of, self.groups, self.tell)
         self.peers = Peers(me, settings, neighbours(deployment, me), self.incarnation, int(clock() * 1000))
@@ -100,6 +99,7 @@ class Node:
             io.Past: self.reading.past,
             io.Leave: self.reading.leave,
             io.Wake: self._wake,
+            io.Beat: lambda _: self.keeper.look(),
             io.Drain: self._drain,
         }
         self._doing: dict[type, Callable[[Any], None]] = {

@@ -25,6 +25,7 @@ from ordercast.node import inputs as io
 from ordercast.node.changes import differences
 from ordercast.node.deliveries import Identity, Stream, Undoable
 from ordercast.node.peers import Life
+from ordercast.node.retention import Mark, Retention
 from ordercast.node.sessions import Kept
 from ordercast.node.settings import Settings
 from ordercast.wire import batch
@@ -69,6 +70,8 @@ class State(msgspec.Struct, frozen=True):
     """Where groups change: what was delivered and may be rolled back."""
     sessions: Kept = []
     """Where groups change: which posts of clients were delivered."""
+    marks: list[Mark] = []
+    """When how much was there."""
 
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -114,7 +117,7 @@ def checkpoint(node: "Node", frozen: Frozen) -> Checkpoint:
         messages=frozen.messages, last_delivered=done.last, stamps=done.stamps, unfinished=unfinished,
         bodies=[(identity, record) for identity, record in done.bodies.items() if record <= frozen.records],
         numbers=list(done.numbers.items()), met=node.peers.met, undoable=list(node.undoable),
-        sessions=done.sessions.snapshot(),
+        sessions=done.sessions.snapshot(), marks=node.keeper.retention.marks,
     )  # fmt: skip
     return Checkpoint(frozen.records, done.count, _encoder.encode(state))
 
@@ -125,6 +128,7 @@ class Keeper:
     def __init__(self, node: "Node") -> None:
         self.node = node
         self.checkpoints, self.commit_seconds = 0, 0.0
+        self.retention = Retention(node.settings.limits)
         self._next: io.Keep | None = None  # waits for its index entries
         self._under_way = 0
 
@@ -135,11 +139,9 @@ class Keeper:
 
     def freeze(self) -> Frozen | None:
         """Take the first half of a checkpoint, when enough has been written since the last one."""
-        pipeline = self.node.pipeline
-        if self.busy or pipeline.bytes <= self.node.settings.limits.checkpoint_bytes:
-            return None
-        pipeline.bytes = 0
-        return freeze(self.node)
+        node, pipeline = self.node, self.node.pipeline
+        enough = pipeline.bytes > node.settings.limits.checkpoint_bytes or self.retention.due(node.clock())
+        return None if self.busy or not enough else freeze(node)
 
     def committed(self, given: io.Committed) -> None:
         """A write is on disk: do what follows from it, and ask for a checkpoint when its first half was taken."""
@@ -147,16 +149,35 @@ class Keeper:
         self.commit_seconds += given.seconds
         positions, frozen = node.pipeline.committed()
         node.readers.written(len(positions))
-        if frozen is not None:
-            oldest = max(0, node.deliveries.count - node.settings.limits.retain_messages)
-            needed = frozenset(record for record in node.deliveries.bodies.values() if record <= frozen.records)
-            self._next = io.Keep(checkpoint(node, frozen), oldest, needed)
-            if node.pipeline.write_positions():  # no reader finds a gap between the checkpoint and the index
-                return
+        if frozen is not None and self._keep(frozen):
+            return
         if self._next is not None:
-            node.tell(self._next)
-            node.note("history.checkpoint", records=self._next.checkpoint.records)
-            self._next, self._under_way = None, self._under_way + 1
+            self._tell(self._next)
+
+    def _keep(self, frozen: Frozen) -> bool:
+        """Take the second half of a checkpoint; returns whether its index entries must be written before it."""
+        node, now = self.node, self.node.clock()
+        self.retention.mark(now, node.deliveries.count, node.pipeline.bytes)
+        node.pipeline.bytes = 0
+        oldest = self.retention.oldest(now, node.deliveries.count)
+        needed = frozenset(record for record in node.deliveries.bodies.values() if record <= frozen.records)
+        self._next = io.Keep(checkpoint(node, frozen), oldest, needed)
+        return node.pipeline.write_positions()  # no reader finds a gap between the checkpoint and the index
+
+    def _tell(self, keep: io.Keep) -> None:
+        self.node.tell(keep)
+        self.node.note("history.checkpoint", records=keep.checkpoint.records)
+        self._next, self._under_way = None, self._under_way + 1
+
+    def look(self) -> None:
+        """Forget what is too old, also where nothing is written any more."""
+        node, now = self.node, self.node.clock()
+        if self.busy or node.pipeline.open or not node.settings.durable:
+            return
+        self.retention.look(now, node.deliveries.count)
+        late = self.retention.late(now, node.history.first_position, node.deliveries.count)
+        if late and not self._keep(freeze(node)) and self._next is not None:
+            self._tell(self._next)
 
     def kept(self, _: io.Kept) -> None:
         """A checkpoint is on disk."""
@@ -210,6 +231,7 @@ def _restore(node: "Node", found: Checkpoint) -> None:
     done.bodies, done.numbers = dict(state.bodies), dict(state.numbers)
     node.outbox.messages, node.peers.met, node.undoable = state.messages, state.met, list(state.undoable)
     done.sessions.restore(state.sessions)
+    node.keeper.retention.restore(state.marks)
     for sent in state.unfinished:
         node.outbox.restore(sent.number, sent.groups, sent.first, sent.many, sent.since, sent.stamp)
 

@@ -25,6 +25,10 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A reader that is so far behind makes the senders of its classes wait, or is dropped, as it asked for."""
     retain_messages: Positive = 1_000_000
     """A reader may resume from a position at most so far behind."""
+    retain_bytes: Positive | None = None
+    """The same, in bytes of records, about."""
+    retain_seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    """The same, in time, about."""
     checkpoint_bytes: Positive = 64 * 2**20
     """A site keeps its whole state after so many bytes of records; a restart steps through what came after."""
     connections: Positive = 1024
