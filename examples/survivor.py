@@ -23,7 +23,7 @@ at = {site: (f"127.0.0.1:{PORT + i}", f"127.0.0.1:{PORT + 3 + i}") for i, site i
 
 async def one(client: ordercast.Client) -> list[bytes]:
     """An application: it sends its numbers, and reads everybody's."""
-    await client.join(["numbers"], after=-1)
+    await client.join(["numbers"], after="beginning")
 
     async def send() -> None:
         for number in range(MANY):
@@ -37,7 +37,7 @@ async def one(client: ordercast.Client) -> list[bytes]:
 
 def other(client: sync.SyncClient) -> list[bytes]:
     """The same without `await`."""
-    client.join(["numbers"], after=-1)
+    client.join(["numbers"], after="beginning")
     for number in range(MANY):
         client.multicast("numbers", b"other %d" % number, ack="safe")
     messages = client.messages(timeout=60)

@@ -28,7 +28,7 @@ class Reader:
 
     async def begin(self) -> None:
         """Read group c from the beginning, and see a first message of it."""
-        await self.client.join(["c"], after=-1)
+        await self.client.join(["c"], after="beginning")
         self.tasks = [asyncio.create_task(self._reads())]
         await self.client.multicast("c", b"0", ack="safe")
         await self.until(1)
@@ -155,7 +155,7 @@ def test_the_same_without_await(tmp_path: Path) -> None:
 
         def script() -> list[bytes]:
             with sync.connect(config.clients["r"]) as client:
-                client.join(["c"], after=-1)
+                client.join(["c"], after="beginning")
                 read: list[bytes] = []
                 for number in range(MANY):
                     client.multicast("c", b"%d" % number, ack="safe")

@@ -20,6 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ordercast.client.client import Client, connect
 from ordercast.client.values import AckLevel, Delivered, Lot, Restored
 from ordercast.errors import LocalError, OrdercastError
@@ -96,7 +98,7 @@ class Rover:
         while chaos.reading:
             with suppress(OrdercastError):
                 async with self._connect() as client:
-                    await client.join([self.group], after=-1)
+                    await client.join([self.group], after="beginning")
                     self.names, self.site = [], client.site
                     async for event in client.events():
                         chaos.counts["moved"] += client.site != self.site
@@ -110,8 +112,10 @@ class Rover:
 
     async def send(self) -> None:
         """Send to the group, sometimes to both, and wait each time until it is safe."""
-        chaos, number, source = self.chaos, 0, f"rover-{self.group}"
+        chaos, life = self.chaos, 0
         while chaos.trouble:
+            life, number = life + 1, 0
+            source = f"rover-{self.group}-{life}"  # another client: what the last one does not know may come late
             with suppress(OrdercastError):
                 async with self._connect() as client:
                     while chaos.trouble:
@@ -245,7 +249,9 @@ class ChangingChaos:
             self.trouble = self.reading = False
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            for result in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(result, Exception):
+                    self.stuck.append(f"a part of the test has ended: {result!r}")
             for site, process in self.processes.items():
                 if process.poll() is None:
                     process.send_signal(signal.SIGCONT)
@@ -289,8 +295,8 @@ class ChangingChaos:
     async def _fill(self, site: SiteId) -> None:
         """The disk is full: the site says so and ends; somebody makes room, and starts it again."""
         await self._end(site, signal.SIGKILL)
-        sizes = [path.stat().st_size for path in (self.folder / "data" / site).iterdir()]
-        self.start(site, full_at=max(sizes) // 1024 + self.chance.choice([8, 64]))
+        size = (self.folder / "data" / site / "history.db").stat().st_size
+        self.start(site, full_at=size // 1024 + self.chance.choice([8, 64]))
         until = time.monotonic() + 3.0
         while self.processes[site].poll() is None and time.monotonic() < until:
             await asyncio.sleep(0.05)
@@ -419,6 +425,7 @@ class ChangingChaos:
                 else:
                     return
             await asyncio.sleep(0.1)
+        (self.folder / "stuck.json").write_bytes(msgspec.json.encode(found))
         raise TimeoutError(f"not settled after {SETTLE_S:g} s: {left}; away {self.known.get('away')}")
 
     async def _read_all(self) -> None:
@@ -448,6 +455,10 @@ class ChangingChaos:
                             for task in [task for task in waiting if task.done()]:
                                 waiting.discard(task)
                                 task.result()
+                    except asyncio.CancelledError:
+                        for task in waiting:
+                            task.cancel()
+                        raise
                     finally:
                         await asyncio.gather(*waiting, return_exceptions=True)
             except OrdercastError:

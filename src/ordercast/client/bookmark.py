@@ -55,13 +55,13 @@ class Bookmark:
     @property
     def may_move(self) -> bool:
         """Whether reading may go on elsewhere: the last message is known, and nobody counts positions."""
-        return self.place is not None and (self.join.after is None or self.join.after < 0)
+        return self.place is not None and self.join.after is None
 
     def again(self, life: Life) -> wire.Join:
         """Return how to join there: after the next position, or in another life after the last message."""
         if life == self.life:
-            return msgspec.structs.replace(self.join, after=self.next - 1, place=None)
-        return msgspec.structs.replace(self.join, groups=sorted(self.groups), after=None, place=self.place)
+            return msgspec.structs.replace(self.join, after=self.next - 1, place=None, begin=False)
+        return msgspec.structs.replace(self.join, groups=sorted(self.groups), place=self.place, begin=False)
 
     def joined(self, join: wire.Join, first: int, life: Life) -> None:
         """Reading goes on there."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 CONNECT_S = 10.0
 SURVIVE_S = 60.0
+BEGINNING = "beginning"
 Snapshot = Callable[[GroupId], Awaitable[bytes]]
 """An application's state of a group, after everything it has read."""
 
@@ -220,11 +221,12 @@ class Client:
         name: str = "",
         snapshot: Snapshot | None = None,
     ) -> None:
-        """Read these groups, or all the site is in; after a position or a place, or from now on.
+        """Read these groups, or all the site is in; after a position or a place, from the beginning, or from now on.
 
-        A position (`Delivered.position`) is of one site: who reads after one stays with its site. A place
-        (`Delivered.place`) is the same at all members: who reads after one, or from now on, goes on at another member
-        of all its groups when its own site is gone. Where deliveries may be undone, reading stays with its site.
+        A position (`Delivered.position`) is of one site: who reads after one, be it -1, stays with its site. A place
+        (`Delivered.place`) is the same at all members: who reads after one, from the beginning (`after="beginning"`, of
+        what is kept), or from now on, goes on at another member of all its groups when its own site is gone. Where
+        deliveries may be undone, reading stays with its site.
 
         Where groups change, `await snapshot(group)` is called between two messages when somebody joins a group: it
         returns this application's state of the group, which the joiner gets as `Restored`.
@@ -236,12 +238,13 @@ class Client:
             raise LocalError("no group to read; without a list, all groups of the site are read")
         self._connection.raise_error()
         self._snapshot = snapshot
-        place = place_of(after) if isinstance(after, str) else None
+        begin = after == BEGINNING
+        place = place_of(after) if isinstance(after, str) and not begin else None
         position = after if isinstance(after, int) else None
         gives = snapshot is not None
         done = self._joining = self._connection.ask(
             Tag.JOIN,
-            lambda number: wire.Join(number, groups, position, policy, bounded(name), gives, place),
+            lambda number: wire.Join(number, groups, position, policy, bounded(name), gives, place, begin),
             self._begin_reading,
         )
         try:

@@ -250,15 +250,18 @@ class Lasting:
         """Join again where reading was; at another site, or in another life of it, after the last message."""
         life = (self.site, self._life)
         again = bookmark.again(life)
-        done = connection.ask(Tag.JOIN, lambda number: msgspec.structs.replace(again, id=number))
+        done = connection.ask(
+            Tag.JOIN,
+            lambda number: msgspec.structs.replace(again, id=number),
+            lambda answer: bookmark.joined(again, answer.first, life),  # before the first lot is looked at
+        )
         try:
             async with asyncio.timeout(SEEK_S):
-                answer = await done
+                await done
         except (TimeoutError, LocalError) as error:
             self._now = None
             connection.end(LostError(f"{self.site}: {error}"))
             raise LostError(f"{self.site} has not what was read last: {error}") from None
-        bookmark.joined(again, answer.first, life)
 
     def end(self, error: OrdercastError) -> None:
         """Nothing more comes and goes: tell everybody who waits."""

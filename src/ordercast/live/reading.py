@@ -28,8 +28,9 @@ class Reading:
     def join(self, join: wire.Join) -> None:
         """Begin to send what is delivered; a refusal is the answer, and changes nothing else."""
         session = self._session
+        first = self._first(join)
         try:
-            inbox = self._open(join)
+            inbox = self._open(join, first)
         except LocalError as error:
             session.write(Tag.RECEIPT, _refused(join, error))
             return
@@ -37,7 +38,6 @@ class Reading:
         if join.place is not None:
             self._forwarding = session.spawn(self._seek(inbox, join))
             return
-        first = join.after + 1 if join.after is not None else session.site.delivered
         session.write(Tag.RECEIPT, wire.ReceiptFrame(join.id, first))
         self._forwarding = session.spawn(self._forward(inbox, first - 1))
 
@@ -57,7 +57,14 @@ class Reading:
         session.write(Tag.RECEIPT, wire.ReceiptFrame(join.id, first))
         await self._forward(inbox, first - 1)
 
-    def _open(self, join: wire.Join) -> Inbox:
+    def _first(self, join: wire.Join) -> int:
+        """Return the position to begin with."""
+        site = self._session.site
+        if join.begin:
+            return site.node.history.first_position
+        return join.after + 1 if join.after is not None else site.delivered
+
+    def _open(self, join: wire.Join, first: int) -> Inbox:
         session, site = self._session, self._session.site
         if self._inbox is not None:
             raise LocalError("this client has joined already; leave first")
@@ -71,7 +78,7 @@ class Reading:
         if join.gives and not site.cluster.states:
             raise LocalError("applications give no states here: states = true is not in the cluster's file")
         snapshot = self._ask_state if join.gives else None
-        after = join.after if join.place is None else join.place
+        after = join.place if join.place is not None else first - 1
         return site.inbox(join.groups, after=after, name=name, policy=join.policy, snapshot=snapshot)
 
     async def _ask_state(self, group: GroupId) -> bytes:

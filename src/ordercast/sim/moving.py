@@ -74,7 +74,7 @@ class Mover:
         node, life = host.node, (host.site, host.node.incarnation)
         if self.group not in node.groups:
             return
-        bookmark = self._bookmark or Bookmark(wire.Join(0, [self.group], -1), 0, life, [])
+        bookmark = self._bookmark or Bookmark(wire.Join(0, [self.group], None, begin=True), 0, life, [])
         groups = sorted(node.groups)
         if bookmark.wrong(wire.Welcome(host.site, groups, groups, 0, 0, 0, incarnation=life[1])) is not None:
             return

@@ -90,6 +90,8 @@ class Join(msgspec.Struct, frozen=True, array_like=True):
     """This application gives the state of its groups to those who join them."""
     place: Place | None = None
     """Read after this message, wherever it is here; the receipt comes when it is found."""
+    begin: bool = False
+    """Read from the first message on that is kept here."""
 
 
 class Leave(msgspec.Struct, frozen=True, array_like=True):
