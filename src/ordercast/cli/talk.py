@@ -376,11 +376,13 @@ def status(
     secret, limit = token_of(token, token_file), seconds_of(timeout)
     if watch and not as_json:
         screen = Screen()
-        with contextlib.suppress(KeyboardInterrupt), Live(console=screen, refresh_per_second=4) as live:
+        drawn = Live(console=screen, refresh_per_second=4) if screen.is_terminal else None
+        with contextlib.suppress(KeyboardInterrupt), drawn or contextlib.nullcontext():
             while True:
                 table = _status_table(config, asyncio.run(statuses(config, secret, limit)))
-                live.update(table)
-                if not screen.is_terminal:  # nothing to draw over: one table after the other
+                if drawn is not None:
+                    drawn.update(table)
+                else:  # nothing to draw over: one table after the other
                     screen.print(table)
                 time.sleep(1.0)
         return 0
