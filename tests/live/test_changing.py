@@ -613,3 +613,42 @@ def test_requests_that_wait_are_bounded(tmp_path: Path) -> None:
         )
 
     run(work())
+
+
+def test_an_old_copy_of_a_disk_is_refused_by_name(tmp_path: Path) -> None:
+    """A site comes back with a folder that was saved before it was started again: it has forgotten what others rely on.
+
+    The others go on without it; with an empty disk it would be taken in.
+    """
+
+    async def work() -> None:
+        config = changing(tmp_path)
+        sites = await start(config)
+        await sites["p"].multicast("c", b"1", ack="safe")
+        await quiet(sites)
+        await sites["r"].stop()
+        data = Path(config.folder) / config.data / "r"
+        shutil.copytree(data, tmp_path / "copy")
+        sites["r"] = Site(config, "r")
+        await sites["r"].start()
+        await sites["r"].multicast("c", b"2", ack="safe")
+        await quiet(sites)
+        await sites["r"].stop()
+        shutil.rmtree(data)
+        shutil.move(tmp_path / "copy", data)
+        sites["r"] = Site(config, "r")
+        await sites["r"].start()
+        await until(lambda: "r has lost part of its history" in str(sites["r"].status()["lost"]))
+        await sites["p"].multicast("c", b"3", ack="safe")
+
+        await sites["r"].stop()
+        shutil.rmtree(data)
+        sites["r"] = Site(config, "r")
+        await sites["r"].start()
+        await until(lambda: not sites["p"].asked("configuration")["away"] and "r" in sites["p"].links.up)
+        await begun(sites)
+        await sites["r"].multicast("c", b"4", ack="safe")
+        await quiet(sites)
+        await stop(sites)
+
+    run(work())

@@ -59,6 +59,9 @@ class Met(msgspec.Struct, frozen=True, array_like=True, tag=7):
     peer: SiteId
     incarnation: int
     records: int
+    start: int = 0
+    """How often it was restarted with that history, and when. Of this site itself: that it was, and when."""
+    boot: int = 0
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True, tag=8):

@@ -36,7 +36,7 @@ class Links:
             self._begin_anew(move)
         elif news and node.settings.durable:
             life = node.peers.met[site]
-            node.pipeline.log(records.encode(records.Met(site, life.incarnation, life.records)))
+            node.pipeline.log(records.encode(records.Met(site, life.incarnation, life.records, life.start, life.boot)))
 
     def made(self, given: io.LinkMade) -> None:
         """Messages may pass."""

@@ -23,10 +23,12 @@ CLOCKS_DIFFER_MS = 24 * 3600 * 1000  # at most
 
 
 class Life(msgspec.Struct, frozen=True, gc=False):
-    """A peer as it was met: its incarnation, and how many records its history had."""
+    """A peer as it was met: its incarnation, how many records its history had, how often it was restarted, and when."""
 
     incarnation: int
     records: int
+    start: int = 0
+    boot: int = 0
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
@@ -66,9 +68,11 @@ class Peers:
     def hello(self, wanted: SiteId, records: int) -> Hello:
         """Return our greeting to a site."""
         settings = self.settings
+        start = self.met[self.me].start if self.me in self.met else 0
         return Hello(
             version=VERSION, cluster=settings.cluster, site=self.me, wanted=wanted, incarnation=self.incarnation,
             epoch=self.epoch, plan=settings.plan, restarted=self.restarted, records=records, boot=self.boot,
+            start=start,
         )  # fmt: skip
 
     def why_not(self, hello: Hello, called: SiteId | None, now: float) -> Refusal | None:
@@ -118,14 +122,20 @@ class Peers:
         if hello.records < known.records and self._boots.get(site) != hello.boot:  # greetings may overtake each other
             before, after = known.records, hello.records
             return Refusal(f"{site} has lost part of its history: it had {before} records, now it has {after}", LOST)
+        if 0 < hello.start <= known.start and hello.boot != known.boot:
+            told = f"it was restarted {known.start} times before, and knows of {hello.start - 1}"
+            return Refusal(f"{site} has lost part of its history: {told}", LOST)
         return None
 
     def meet(self, hello: Hello) -> tuple[bool, int | None]:
         """Take note of a peer; returns whether that is news to be written, and an epoch to move to, if any."""
-        site, life = hello.site, Life(hello.incarnation, hello.records)
-        known = self.met.get(site)
-        if known is not None and known.incarnation == life.incarnation and known.records > life.records:
-            life = known
+        site, known = hello.site, self.met.get(hello.site)
+        same = known is not None and known.incarnation == hello.incarnation
+        start, boot = (hello.start, hello.boot) if hello.start else (0, 0)
+        if known is not None and same and known.start >= start:
+            start, boot = known.start, known.boot
+        records = max(hello.records, known.records) if known is not None and same else hello.records
+        life = Life(hello.incarnation, records, start, boot)
         move: int | None = None
         if not self.settings.durable:
             if known is not None and known.incarnation != life.incarnation:

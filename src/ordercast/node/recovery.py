@@ -197,6 +197,9 @@ def recover(node: "Node") -> Iterator[None]:
         if node.settings.durable:
             node.keeper.first()
         return
+    if node.settings.changes:  # before anybody hears of it: who restores an old copy of a disk has forgotten that
+        begun = records.Met(node.me, node.incarnation, 0, 0, node.peers.boot)
+        node.history.append([records.encode(begun)], [])
     _restore(node, found)
     yield
     for number, data in enumerate(node.history.records(found.records), start=found.records + 1):
@@ -239,7 +242,10 @@ def _restore(node: "Node", found: Checkpoint) -> None:
 def _replay(node: "Node", stored: "records.Stored", number: int) -> None:
     """Step through one record; what it delivers was delivered, or would have been."""
     if isinstance(stored, records.Met):
-        node.peers.met[stored.peer] = Life(stored.incarnation, stored.records)
+        met, start = node.peers.met, stored.start
+        if stored.peer == node.me:
+            start = met[node.me].start + 1 if node.me in met else 1
+        met[stored.peer] = Life(stored.incarnation, stored.records, start, stored.boot)
         return
     if isinstance(stored, records.Told):
         return

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from ordercast.core.effects import Send
-from ordercast.errors import OrdercastError
+from ordercast.errors import HistoryError, OrdercastError
 from ordercast.history.store import History
 from ordercast.names import SiteId
 from ordercast.node import inputs as io
@@ -145,8 +145,12 @@ class Host:
         self.node = self.make(history)
         self.runs = True
         world.note(f"{self.site} starts, life {self.life}")
-        for outputs in self.node.start():
-            self.carry(outputs)
+        try:
+            for outputs in self.node.start():
+                self.carry(outputs)
+        except HistoryError as error:  # somebody makes room, and starts it again
+            self.node.fail(error)
+            self.carry(self.node.turn())
         for begin in self.on_start if self.runs else ():
             begin()
 

@@ -27,6 +27,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     """How many records the site's history holds, 0 when it keeps none: who comes back with fewer has lost some."""
     boot: int = 0
     """When its process began, in milliseconds: a link to an earlier process is dead, even if nobody has noticed."""
+    start: int = 0
+    """How often the site was restarted with this history, this one counted; 0 where groups are fixed."""
 
 
 class Refuse(msgspec.Struct, frozen=True, array_like=True):
