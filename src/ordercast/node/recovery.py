@@ -197,7 +197,7 @@ def recover(node: "Node") -> Iterator[None]:
         if node.settings.durable:
             node.keeper.first()
         return
-    if node.settings.changes:  # before anybody hears of it: who restores an old copy of a disk has forgotten that
+    if node.settings.durable:  # before anybody hears of it: who restores an old copy of a disk has forgotten that
         begun = records.Met(node.me, node.incarnation, 0, 0, node.peers.boot)
         node.history.append([records.encode(begun)], [])
     _restore(node, found)

@@ -28,7 +28,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     boot: int = 0
     """When its process began, in milliseconds: a link to an earlier process is dead, even if nobody has noticed."""
     start: int = 0
-    """How often the site was restarted with this history, this one counted; 0 where groups are fixed."""
+    """How often the site was restarted with this history, this time counted."""
 
 
 class Refuse(msgspec.Struct, frozen=True, array_like=True):
