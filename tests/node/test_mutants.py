@@ -44,7 +44,7 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]], Kind]] = [
     ("a checkpoint before its index", R, [("        return node.pipeline.write_positions()  # no reader", "        return False  # no reader")], PROPAGATION),
     ("messages are renumbered after a restart", R, [("        node.outbox.messages = first + many - 1\n", "")], PROPAGATION),
     ("what is replayed is not delivered", R, [("        node.deliver(effect, again=True)", "        pass")], PROPAGATION),
-    ("meetings are not replayed", R, [("        node.peers.met[stored.peer] = Life(stored.incarnation, stored.records)\n", "")], TWO_PHASE),
+    ("meetings are not replayed", R, [("        met[stored.peer] = Life(stored.incarnation, stored.records, start, stored.boot)\n", "")], TWO_PHASE),
     ("what is delivered again is not in the index", N, [("if not again or position.position >= self.history.next_position:", "if not again:")], PROPAGATION),
     ("a window is not returned", O, [("            self.unsafe_bytes.pop(sent.groups, None)", "            pass")], PROPAGATION),
     ("a window is returned twice", O, [("left = self.unsafe_bytes.get(sent.groups, 0) - sent.size", "left = self.unsafe_bytes.get(sent.groups, 0) - 2 * sent.size")], PROPAGATION),

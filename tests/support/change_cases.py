@@ -15,7 +15,6 @@ CHANGES: dict[str, tuple[dict[str, str], Change]] = {
     "remove": ({"x": "abc", "y": "bcd"}, RemoveSite("d")),
     "create": ({"x": "abc"}, Create("z", ("a", "b"))),
     "delete": ({"x": "abc", "y": "bc"}, Delete("y")),
-    "remove one of three": ({"x": "abc", "y": "bc"}, RemoveSite("c")),
 }
 """Two classes become one, one becomes two, and so on: groups with two sites in common are ordered together."""
 PROTOCOLS = ("propagation", "sequencer", "arrow", "two-phase")

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import uvloop
 
 from ordercast.live.config import Cluster
+from ordercast.live.ports import free_ports
 from ordercast.live.session import Session
 from ordercast.live.site import Site
 
@@ -25,13 +25,8 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 def ports(count: int) -> list[str]:
-    held = [socket.socket() for _ in range(count)]
-    for one in held:
-        one.bind(("127.0.0.1", 0))
-    found = [f"127.0.0.1:{one.getsockname()[1]}" for one in held]
-    for one in held:
-        one.close()
-    return found
+    """Return addresses that nobody listens at, and no outgoing connection takes."""
+    return [f"127.0.0.1:{port}" for port in free_ports(count)]
 
 
 def cluster(folder: Path, groups: dict[str, list[str]] = GROUPS, extra: str = "", **options: Any) -> Cluster:
