@@ -13,7 +13,7 @@ from ordercast.client.values import Delivered
 from ordercast.live.config import Cluster
 from ordercast.live.site import Site
 from tests.live.test_changing import changing, ended, start, stop
-from tests.support.live import begun, kill, ports, quiet, run, until
+from tests.support.live import Running, begun, cluster, kill, ports, quiet, run, until
 
 MANY = 40
 
@@ -61,8 +61,24 @@ async def all_of_c(address: str, many: int) -> list[bytes]:
     return found
 
 
-def test_a_reader_goes_on_at_another_site(tmp_path: Path) -> None:
-    """Its site is dead for good: it reads on at another one, each message once, in the one order."""
+async def dies(sites: dict[str, Site]) -> None:
+    """Site r is dead for good."""
+    await kill(sites.pop("r"))
+
+
+async def is_removed(sites: dict[str, Site]) -> None:
+    """An operator removes site r, and switches it off later."""
+    await sites["p"].change("remove", "", ("r",))
+
+
+async def leaves_the_group(sites: dict[str, Site]) -> None:
+    """Site r goes on, without the group that is read there."""
+    await sites["p"].leave_group("c", "r")
+
+
+@pytest.mark.parametrize("end", [dies, is_removed, leaves_the_group])
+def test_a_reader_goes_on_at_another_site(tmp_path: Path, end: Any) -> None:
+    """It reads on at another member, each message once, in the one order."""
 
     async def work() -> None:
         config = changing(tmp_path)
@@ -71,8 +87,7 @@ def test_a_reader_goes_on_at_another_site(tmp_path: Path) -> None:
             reader = Reader(client)
             await reader.begin()
             sending = reader.send(1, MANY // 2)
-            await asyncio.sleep(0.01)
-            await kill(sites.pop("r"))
+            await end(sites)
             sending += reader.send(MANY // 2, MANY)
             await asyncio.gather(*sending)
             await reader.until(MANY)
@@ -80,34 +95,43 @@ def test_a_reader_goes_on_at_another_site(tmp_path: Path) -> None:
             await ended(reader.tasks)
         assert sorted(reader.read, key=int) == [b"%d" % n for n in range(MANY)]
         assert await all_of_c(config.clients["p"], MANY) == reader.read
+        if end is is_removed:
+            with pytest.raises(ordercast.UnreachableError, match="r was removed from its cluster"):
+                async with ordercast.connect(config.clients["r"]):
+                    pass
+            await sites.pop("r").stop()
         await quiet(sites)
         await stop(sites)
 
     run(work())
 
 
-def test_the_clients_of_a_removed_site_go_on_elsewhere(tmp_path: Path) -> None:
+def test_nothing_overtakes_what_a_site_may_still_send(tmp_path: Path) -> None:
+    """Its site has taken a message that may not be safe, and leaves the group that is read: the client stays."""
+
     async def work() -> None:
         config = changing(tmp_path)
         sites = await start(config)
-        async with ordercast.connect(config.clients["r"]) as client:
+        async with ordercast.connect(config.clients["r"], survive=5) as client:
             reader = Reader(client)
             await reader.begin()
-            sending = reader.send(1, MANY // 2)
-            await sites["p"].change("remove", "", ("r",))
-            sending += reader.send(MANY // 2, MANY)
-            await asyncio.gather(*sending)
-            await reader.until(MANY)
-            assert client.site in ("p", "q")
-            await ended(reader.tasks)
-        assert sorted(reader.read, key=int) == [b"%d" % n for n in range(MANY)]
-        assert await all_of_c(config.clients["p"], MANY) == reader.read
-        with pytest.raises(ordercast.UnreachableError, match="r was removed from its cluster"):
-            async with ordercast.connect(config.clients["r"]):
-                pass
-        await sites.pop("r").stop()
+            await client.multicast_many("c", [b"1"])
+            await reader.until(2)
+            await sites["p"].leave_group("c", "r")
+            with pytest.raises(ordercast.LostError, match="r has taken messages that may not be safe"):
+                await reader.until(3)
         await quiet(sites)
         await stop(sites)
+
+    run(work())
+
+
+def test_a_site_that_keeps_nothing_knows_no_places(tmp_path: Path) -> None:
+    async def work() -> None:
+        config = cluster(tmp_path, {"g": ["p"]}, durable=False)
+        async with Running(config), ordercast.connect(config.clients["p"]) as client:
+            with pytest.raises(ordercast.LocalError, match="p is not durable"):
+                await client.join(["g"], after="p:1@g@00")
 
     run(work())
 

@@ -11,14 +11,20 @@ from ordercast.node.settings import Limits
 from tests.support.live import cluster, run
 
 
+def marked(kept: Retention, now: float, delivered: int, written: int) -> None:
+    """A checkpoint is taken after so many more bytes."""
+    kept.bytes += written
+    kept.mark(now, delivered)
+
+
 def test_whatever_is_reached_first() -> None:
     kept = Retention(Limits(retain_messages=100, retain_bytes=1000, retain_seconds=60))
-    kept.mark(0.0, 10, 100)
-    kept.mark(10.0, 20, 100)
+    marked(kept, 0.0, 10, 100)
+    marked(kept, 10.0, 20, 100)
     assert kept.oldest(10.0, 20) == 0
-    kept.mark(20.0, 40, 999)
+    marked(kept, 20.0, 40, 999)
     assert kept.oldest(20.0, 40) == 10
-    kept.mark(30.0, 50, 1)
+    marked(kept, 30.0, 50, 1)
     assert kept.oldest(30.0, 50) == 20  # 1,000 bytes came after the mark at 20
     assert kept.oldest(79.9, 50) == 20
     assert kept.oldest(80.0, 50) == 40  # 60 seconds
@@ -28,7 +34,7 @@ def test_whatever_is_reached_first() -> None:
 
 def test_without_a_limit_nothing_is_too_old() -> None:
     kept = Retention(Limits())
-    kept.mark(0.0, 10, 10**12)
+    marked(kept, 0.0, 10, 10**12)
 
     assert not kept.due(10.0**9) and not kept.late(10.0**9, 0, 10) and kept.oldest(10.0**9, 10) == 0
 
@@ -36,11 +42,11 @@ def test_without_a_limit_nothing_is_too_old() -> None:
 def test_marks_are_bounded_and_survive_a_restart() -> None:
     kept = Retention(Limits(retain_seconds=10**6))
     for index in range(3 * MARKS_AT_MOST):
-        kept.mark(float(index), index, 1)
+        marked(kept, float(index), index, 1)
     assert len(kept.marks) <= MARKS_AT_MOST and kept.marks[-1].delivered == 3 * MARKS_AT_MOST - 1
     again = Retention(Limits(retain_bytes=5))
     again.restore(kept.marks)
-    again.mark(10.0**6, 3 * MARKS_AT_MOST, 5)
+    marked(again, 10.0**6, 3 * MARKS_AT_MOST, 5)
 
     assert again.oldest(10.0**6, 3 * MARKS_AT_MOST) == 3 * MARKS_AT_MOST - 1
 
@@ -58,7 +64,7 @@ def test_what_is_too_old_is_forgotten_also_where_nothing_is_sent(tmp_path: Path,
         while site.node.history.first_position < first:
             await asyncio.sleep(0.01)
 
-    async def marked(site: Site, delivered: int) -> None:
+    async def noted(site: Site, delivered: int) -> None:
         while site.node.keeper.retention.marks[-1].delivered < delivered:
             await asyncio.sleep(0.01)
 
@@ -70,12 +76,12 @@ def test_what_is_too_old_is_forgotten_also_where_nothing_is_sent(tmp_path: Path,
             for _ in range(5):
                 await site.multicast("g", b"x", ack="safe")
             now[0] += 11
-            await marked(site, begin + 5)
+            await noted(site, begin + 5)
             now[0] += 40
             for _ in range(5):
                 await site.multicast("g", b"y", ack="safe")
             now[0] += 11
-            await marked(site, begin + 10)
+            await noted(site, begin + 10)
             now[0] += 30  # the first five are 92 seconds old
             await forgets(site, begin + 1)
             assert site.node.history.first_position <= begin + 5

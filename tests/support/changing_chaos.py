@@ -28,7 +28,7 @@ from ordercast.errors import LocalError, OrdercastError
 from ordercast.live.ports import free_ports
 from ordercast.names import GroupId, SiteId
 from ordercast.sim.following import Following, name_in
-from ordercast.verify.changes import Changes
+from ordercast.verify.changes import Changes, differ_at
 from tests.support.proxies import Proxy
 
 GROUPS = {"g0": ["s0", "s1", "s2"], "g1": ["s1", "s2", "s3"], "g2": ["s3", "s4"], "g3": ["s0", "s4"]}
@@ -147,8 +147,7 @@ class Rover:
         if not members.get(self.group) or self.names == self._wanted():
             return []
         wanted = self._wanted()
-        where = next((i for i, (a, b) in enumerate(zip(self.names, wanted, strict=False)) if a != b), None)
-        where = min(len(self.names), len(wanted)) if where is None else where
+        where = differ_at(self.names, wanted)
         told = f"{self.names[where : where + 2]}, members have {wanted[where : where + 2]}"
         return [("rover", f"who reads {self.group} everywhere has at {where} of {len(wanted)}: {told}")]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import msgspec
 
-from ordercast.client.lasting import Lasting
+from ordercast.client.lasting import SEEK_S, Lasting
 from ordercast.client.sending import Groups, Sender
 from ordercast.client.streams import Events, Lots, Messages
 from ordercast.client.values import AckLevel, Destination, Event, Lot, Policy, Receipt, place_of, tidy
@@ -248,7 +248,11 @@ class Client:
             self._begin_reading,
         )
         try:
-            await asyncio.shield(done)
+            async with asyncio.timeout(SEEK_S if place is not None else None):
+                await asyncio.shield(done)
+        except TimeoutError:
+            await self.leave()
+            raise LocalError(f"{self.site} has not delivered the message of this place within {SEEK_S:g} s") from None
         finally:
             if done.done() and self._joining is done:
                 self._joining = None

@@ -34,7 +34,7 @@ class Connection(asyncio.Protocol):
         self.address = address
         self.site = ""
         self.groups: list[str] = []
-        """That the site was in at login."""
+        """The groups that the site was in at login."""
         self.error: OrdercastError | None = None
         """Why it has ended."""
         self.ended: list[Callable[[OrdercastError], None]] = []

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FIRST_S, LAST_S = 0.05, 1.0  # between two tries
 STAY_S = 3.0  # so long its own site is waited for: it may be starting again
-SEEK_S = 5.0  # so long a site may look for the message that was read last
+SEEK_S = 20.0  # so long a site may look for the message that was read last
 
 
 class Asked:
@@ -188,13 +188,13 @@ class Lasting:
             self._bookmark = None
         self._heard(tag, said)
         if self._bookmark is not None and self._bookmark.left:
-            connection.gone = True  # for this client: others have what it reads
             connection.end(LostError(f"{self.site} is not in a group any more that is read"))
 
     def _lost(self, connection: Connection, error: OrdercastError) -> None:
         if connection is not self._now or self.error is not None:
             return
-        self._now, self._moves = None, connection.gone
+        left = self._bookmark is not None and self._bookmark.left  # others have what is read
+        self._now, self._moves = None, connection.gone or left
         if connection.gone:  # what it had taken is in the order, or was dropped: nothing is overtaken
             self._stays = False
         if self._again is not None and not self._again.done():

@@ -1,7 +1,7 @@
 """Who is in another configuration than this site: who is ahead is asked, who is behind is told what was decided since.
 
 Decisions of long ago are kept packed: only who was away needs them. Who was away for longer than they are kept cannot
-follow; nobody counts on it, and it says so until an operator replaces it.
+follow; nobody counts on it, and it says so until an operator replaces it (errata 57, 110).
 """
 
 import zlib
@@ -52,9 +52,9 @@ class Behind:
     """One site's knowledge of who is where."""
 
     at_hand = 64
-    """Decisions; those before are packed."""
+    """So many of the last decisions are kept as they are; those before them are packed."""
     kept = 1024
-    """Decisions, packed or not."""
+    """So many decisions are kept, packed or not."""
 
     def __init__(self, site: "Participant") -> None:
         self.site = site

@@ -37,6 +37,8 @@ class Reading:
     def _check(self, place: Place, wanted: frozenset[GroupId] | None) -> None:
         """Refuse a message that says nothing here of what was read elsewhere before it."""
         node = self.node
+        if not node.settings.durable:
+            raise LocalError(f"{node.me} is not durable: it does not know where earlier messages were")
         if not node.groups.intersection(place.groups if wanted is None else wanted.intersection(place.groups)):
             raise LocalError(f"{'+'.join(place.groups)} is not read here: a message to it says not where to go on")
         for group in sorted(node.groups if wanted is None else wanted):

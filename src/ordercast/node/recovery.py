@@ -71,7 +71,7 @@ class State(msgspec.Struct, frozen=True):
     sessions: Kept = []
     """Where groups change: which posts of clients were delivered."""
     marks: list[Mark] = []
-    """When how much was there."""
+    """When how many messages and bytes there were (`node.retention`)."""
 
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -141,7 +141,12 @@ class Keeper:
         """Take the first half of a checkpoint, when enough has been written since the last one."""
         node, pipeline = self.node, self.node.pipeline
         enough = pipeline.bytes > node.settings.limits.checkpoint_bytes or self.retention.due(node.clock())
-        return None if self.busy or not enough else freeze(node)
+        return None if self.busy or not enough else self._freeze()
+
+    def _freeze(self) -> Frozen:
+        self.retention.bytes += self.node.pipeline.bytes
+        self.node.pipeline.bytes = 0
+        return freeze(self.node)
 
     def committed(self, given: io.Committed) -> None:
         """A write is on disk: do what follows from it, and ask for a checkpoint when its first half was taken."""
@@ -157,8 +162,7 @@ class Keeper:
     def _keep(self, frozen: Frozen) -> bool:
         """Take the second half of a checkpoint; returns whether its index entries must be written before it."""
         node, now = self.node, self.node.clock()
-        self.retention.mark(now, node.deliveries.count, node.pipeline.bytes)
-        node.pipeline.bytes = 0
+        self.retention.mark(now, node.deliveries.count)
         oldest = self.retention.oldest(now, node.deliveries.count)
         needed = frozenset(record for record in node.deliveries.bodies.values() if record <= frozen.records)
         self._next = io.Keep(checkpoint(node, frozen), oldest, needed)
@@ -176,7 +180,7 @@ class Keeper:
             return
         self.retention.look(now, node.deliveries.count)
         late = self.retention.late(now, node.history.first_position, node.deliveries.count)
-        if late and not self._keep(freeze(node)) and self._next is not None:
+        if late and not self._keep(self._freeze()) and self._next is not None:
             self._tell(self._next)
 
     def kept(self, _: io.Kept) -> None:

@@ -36,9 +36,8 @@ class Retention:
         self.marks = list(marks)
         self.bytes = marks[-1].bytes if marks else 0
 
-    def mark(self, now: float, delivered: int, written: int) -> None:
-        """A checkpoint is taken; `written`: bytes of records since the one before."""
-        self.bytes += written
+    def mark(self, now: float, delivered: int) -> None:
+        """Note how much there is now; `bytes` is up to date when a checkpoint is taken."""
         self.marks.append(Mark(now, delivered, self.bytes))
         if len(self.marks) > MARKS_AT_MOST:
             del self.marks[:-1:2]
@@ -63,7 +62,7 @@ class Retention:
     def look(self, now: float, delivered: int) -> None:
         """Time passes, and nothing is written: note when the last was there."""
         if self.due(now) and (not self.marks or delivered > self.marks[-1].delivered):
-            self.mark(now, delivered, 0)
+            self.mark(now, delivered)
 
     def late(self, now: float, first: int, delivered: int) -> bool:
         """Whether something is too old that is still kept: positions from `first` on."""

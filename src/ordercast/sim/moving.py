@@ -13,6 +13,7 @@ from ordercast.names import GroupId
 from ordercast.node import inputs as io
 from ordercast.node.readers import Reader
 from ordercast.sim.following import name_in
+from ordercast.verify.changes import differ_at
 from ordercast.wire import clients as wire
 
 if TYPE_CHECKING:
@@ -159,7 +160,6 @@ class Mover:
             return []
         if self.names == wanted[: len(self.names)] and not self.reads and not self._is_kept():
             return []
-        where = next((i for i, (a, b) in enumerate(zip(self.names, wanted, strict=False)) if a != b), None)
-        where = min(len(self.names), len(wanted)) if where is None else where
+        where = differ_at(self.names, wanted)
         told = f"{self.names[where : where + 2]}, members have {wanted[where : where + 2]}"
         return [("moving", f"who reads {self.group} and moves has at {where}: {told}")]

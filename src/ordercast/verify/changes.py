@@ -19,6 +19,12 @@ EPOCH = 8  # bytes of a stamp that name the configuration its class was opened i
 Message = str
 
 
+def differ_at(one: Sequence[Message], other: Sequence[Message]) -> int:
+    """Return where two lists begin to differ."""
+    short = min(len(one), len(other))
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), short)
+
+
 class Application:
     """What one site's application has: its log, and a list per group."""
 
@@ -236,8 +242,7 @@ class Changes:
         for site in sites[1:]:
             here = self.at(site).groups.get(group, [])
             if here != first:
-                where = next((i for i, (a, b) in enumerate(zip(first, here, strict=False)) if a != b), None)
-                where = min(len(first), len(here)) if where is None else where
+                where = differ_at(first, here)
                 told = f"{sites[0]} has {first[where : where + 2]}, {site} has {here[where : where + 2]}"
                 found.append(("agreement", f"group {group}, message {where}: {told}"))
         twice = [message for message, many in Counter(first).items() if many > 1]
