@@ -92,5 +92,5 @@ def test_groups_change_while_sites_are_killed_and_lose_their_disks(tmp_path: Pat
     asyncio.run(chaos.run(3, 3))
 
     assert chaos.findings() == [], (protocol, policy, delivery)
-    assert chaos.counts["kill"] >= 3 and chaos.counts["change"] == 3
+    assert chaos.counts["kill"] >= 3 and chaos.counts["change"] >= 3
     assert chaos.counts["ack none"] + chaos.counts["ack ordered"] + chaos.counts["ack safe"] > 20
