@@ -82,7 +82,7 @@ def test_several_changes_at_once_and_entries_that_move_away_and_back() -> None:
     asked: list[Change] = [
         Leave("y", "c"), Join("y", "c"), Leave("z", "c"), Join("z", "c"), Create("w", ("a", "e")), Delete("w"),
     ]  # fmt: skip
-    changes = [(10.0 + 0.7 * step, "abcde"[step % 5], change) for step, change in enumerate(asked)]
+    changes = [(10.0 + 2.5 * step, "abcde"[step % 5], change) for step, change in enumerate(asked)]
     world = run(setup(CHAIN, "abcdepq"), *changes, many=120)
 
     assert along(world)

@@ -412,7 +412,10 @@ def test_errata_56_exactly_once() -> None:
 
 
 def test_errata_57_who_is_behind_is_told() -> None:
-    rule = ("                    site.say(sender, m.Decided(decision))", "                    pass")
+    rule = (
+        "                    site.say(sender, self.told(number, known=theirs == number - 1))",
+        "                    pass",
+    )
 
     assert broken(rule, range(40))
 
@@ -453,7 +456,7 @@ def test_errata_60_what_comes_early_is_bounded(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr("ordercast.epochs.classes.EARLY_AT_MOST", bound)
     ours = setup(x="abc", more="z")
     sends, slow = tuple(stream("z", "x", 5, 25, 0.1)), Network(latency=1.0, jitter=3.0)
-    world = Early(Case(ours, PROMISES, slow, 17, sends, ((10.0, "b", Leave("x", "a")),)))
+    world = Early(Case(ours, PROMISES, slow, 33, sends, ((10.0, "b", Leave("x", "a")),)))
     world.run(300.0)
 
     assert findings(world) == []

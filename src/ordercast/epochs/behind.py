@@ -12,6 +12,8 @@ import msgspec
 
 from ordercast.core.effects import Held
 from ordercast.epochs import messages as m
+from ordercast.epochs.difference import difference
+from ordercast.epochs.setup import Setup
 from ordercast.names import ClassId, SiteId
 
 if TYPE_CHECKING:
@@ -20,6 +22,12 @@ if TYPE_CHECKING:
 AT_ONCE = 8  # decisions that are told in one answer
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(m.Decision).decode
+
+
+def news_of(before: Setup, decision: m.Decision) -> m.Decided:
+    """Return a decision as it is told to those who are in the configuration before it: without what they have."""
+    news, gone = difference(before, decision.setup)
+    return m.Decided(msgspec.structs.replace(decision, setup=news), gone)
 
 
 class Packed(msgspec.Struct, frozen=True, array_like=True):
@@ -81,6 +89,12 @@ class Behind:
         packed = self.state.archive.get(number)
         return self.site.decisions.get(number) if packed is None else packed.decision
 
+    def told(self, number: int, *, known: bool = True) -> m.Decided:
+        """Return a decision that is kept as it is told to others; `known`: they are in the one before it."""
+        decision, before = self.decision(number), self.site.decisions.get(number - 1)
+        assert decision is not None
+        return news_of(before.setup, decision) if known and before is not None else m.Decided(decision)
+
     def decided_on(self, class_id: ClassId) -> list[m.Decision]:
         """Return the decisions that closed a class, as far as they are kept."""
         packed = [one.decision for one in self.state.archive.values() if class_id in one.closed]
@@ -113,9 +127,9 @@ class Behind:
         elif sender != site.me:
             first = theirs + 1 if theirs and theirs + 1 in self else mine
             for number in range(first, min(first + AT_ONCE, mine + 1)):
-                decision = self.decision(number)
-                if decision is not None:
-                    site.say(sender, m.Decided(decision))
+                if number in self:
+                    site.say(sender, self.told(number, known=theirs == number - 1))
+                    theirs = number
 
     def _stray(self, sender: SiteId, *, astray: bool) -> None:
         """Count on nobody who cannot follow: it is as if it had failed."""

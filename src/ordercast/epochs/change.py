@@ -286,7 +286,7 @@ def _one(
         id=ClassId(0, 0),
         parts=parts,
         members={group: present[group] for group in groups},
-        sources=(),
+        named="",
         unions=tuple(union for union in unions if union[0] in groups),
         protocol=options[0].protocol,
         planner=options[0].planner,
@@ -301,18 +301,18 @@ def _same(old: ClassSetup, new: ClassSetup | None) -> bool:
     """Whether nothing changes for a class: it keeps its id, its machines and its traffic."""
     if new is None:
         return False
-    bare = msgspec.structs.replace(old, id=new.id, sources=(), plan=None)
+    bare = msgspec.structs.replace(old, id=new.id, named="", plan=None)
     return bare == new
 
 
 def _finished(made: ClassSetup, class_id: ClassId, draft: Setup) -> ClassSetup:
     """Give a class its id, its sources and, where its protocol needs one, its plan."""
-    sources = tuple(sorted(site for site in draft.sites if site not in draft.away or site in made.sites))
+    named = "\n".join(sorted(site for site in draft.sites if site not in draft.away or site in made.sites))
     plan = None
     if MACHINES[made.protocol].plan:
         table = Membership.of(made.members).with_unions(made.unions)
         plan = make_plan(table, Request(made.planner, made.level, ClassRule.S1, budget=SEARCH)).plan
-    return msgspec.structs.replace(made, id=class_id, sources=sources, plan=plan)
+    return msgspec.structs.replace(made, id=class_id, named=named, plan=plan)
 
 
 def _relevant(past: Iterable[Past], since: int) -> list[Past]:

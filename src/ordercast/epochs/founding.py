@@ -61,7 +61,8 @@ class Founding:
         """Say it again: to the founder, who may have been restarted, and to others, who may know that it is over."""
         first = self.state.first
         for other in sorted({*first.council, min(first.sites)} - {self.site.me}) if first is not None else ():
-            self.greet(other)
+            if self.site.repeats.due(("ready", other)):
+                self.greet(other)
 
     def take(self, sender: SiteId, message: m.Ready | m.Began) -> None:
         """Take what sites that begin say to each other."""

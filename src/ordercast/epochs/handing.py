@@ -16,6 +16,7 @@ from ordercast.epochs.founding import Founding
 from ordercast.epochs.manager import Manager
 from ordercast.epochs.opening import Opening
 from ordercast.epochs.recovery import Installing
+from ordercast.epochs.repeats import Repeats
 from ordercast.epochs.requests import Change
 from ordercast.epochs.sending import Sending
 from ordercast.epochs.setup import ClassSetup, Setup
@@ -64,7 +65,7 @@ class Handing:
         self.early: deque[tuple[SiteId, Any, ClassId]] = deque()
         site = cast("Participant", self)
         self.manager, self.stability, self.opening = Manager(site), Stability(site), Opening(site)
-        self.founding, self.behind = Founding(site), Behind(site)
+        self.founding, self.behind, self.repeats = Founding(site), Behind(site), Repeats()
         self._durable, self._feeding, self._send_later = False, 0, False
         self._here: deque[Received] = deque()  # messages to oneself
         for group in setup.groups:

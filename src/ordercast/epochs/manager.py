@@ -220,12 +220,8 @@ class Manager(Wishes):
         if len(state.votes) >= site.setup.majority:
             decision = state.decision
             assert decision is not None
-            others = (set(site.setup.sites) | set(decision.setup.sites)) - {site.me}
-            state.telling = sorted(others)
             self._rest()
-            for other in state.telling:
-                site.say(other, m.Decided(decision))
-            site.say(site.me, m.Decided(decision))
+            self._tell(decision)
 
     # After a decision.
 
@@ -238,16 +234,18 @@ class Manager(Wishes):
         elif state.phase is Phase.RESTING:
             state.pending = {}  # it was so when somebody reported; the next reports will tell
         self._resend()
-        for other in list(state.telling):
+        self._tell_more()
+        for other in [other for other in state.telling if other not in state.untold]:
             if other in site.suspected or other not in site.setup.sites:
                 state.telling.remove(other)
-            else:
+            elif site.repeats.due(("knows", site.setup.number, other)):
                 site.say(other, m.AskInstalled(site.setup.number))
         if self.leads:
             for number in sorted(site.undone):
                 decision = site.decisions[number]
                 for other in decision.installers:
-                    if other not in state.installed.get(number, ()) and other not in site.suspected:
+                    there = other not in state.installed.get(number, ()) and other not in site.suspected
+                    if there and site.repeats.due(("installs", number, other)):
                         site.say(other, m.AskInstalled(number))
                 self._finish(number)
         self.look()

@@ -9,6 +9,7 @@ import msgspec
 
 from ordercast.core.configuration import Destination
 from ordercast.core.events import Control, Envelope
+from ordercast.epochs.difference import Gone
 from ordercast.epochs.requests import Asked, Refusals
 from ordercast.epochs.setup import ClassSetup, Setup
 from ordercast.names import ClassId, GroupId, SiteId
@@ -180,6 +181,8 @@ class Decided(Control, frozen=True, gc=False, tag=75):
     """This was decided."""
 
     decision: Decision
+    gone: Gone | None = None
+    """If not None: the decision has only what the configuration before it has not, and this is gone."""
 
     def __str__(self) -> str:
         return f"Decided {self.decision}"

@@ -60,6 +60,8 @@ class ManagerState(msgspec.Struct, array_like=True):
     """For each configuration that is not done: who has installed it."""
     telling: list[SiteId] = []
     """Who may not know of the last decision."""
+    untold: list[SiteId] = []
+    """Who of these was not told: it concerns them little, and some of them are told at each tick."""
     wait: int = 0
     """Ticks until the next try."""
     tries: int = 0

@@ -6,10 +6,13 @@ messages of a class that was closed come before those of a class that was opened
 
 from typing import Any
 
+import msgspec
+
 from ordercast.core.effects import Held
 from ordercast.epochs import events as e
 from ordercast.epochs import messages as m
 from ordercast.epochs.closed import Closed
+from ordercast.epochs.difference import Gone, together
 from ordercast.epochs.recovery import key_of
 from ordercast.epochs.track import Track
 from ordercast.names import ClassId, GroupId, SiteId
@@ -22,11 +25,23 @@ class Opening(Closed):
 
     # Decisions.
 
-    def decided(self, sender: SiteId, decision: m.Decision) -> None:
-        """Take a decision when it is the next one; else ask for those between."""
+    def told(self, sender: SiteId, decision: m.Decision, gone: Gone | None) -> None:
+        """Take a decision; where only what is new was told, of what comes after the configuration of this site."""
         site = self.site
         if site.founding.waits:
             return  # it may have begun with this site, which then has everything from the first configuration on
+        if gone is None:
+            self._decided(sender, decision)
+        elif decision.number == site.setup.number + 1:
+            self._decided(sender, msgspec.structs.replace(decision, setup=together(site.setup, decision.setup, gone)))
+        elif decision.number > site.setup.number:
+            site.behind.hears_of(sender, decision.number)
+        else:
+            site.behind.tell(sender)
+
+    def _decided(self, sender: SiteId, decision: m.Decision) -> None:
+        """Take a decision when it is the next one; else ask for those between."""
+        site = self.site
         if decision.number == site.setup.number + 1 or (not site.admitted and decision.number > site.setup.number):
             self._adopt(decision)
         elif decision.number > site.setup.number:
@@ -61,6 +76,7 @@ class Opening(Closed):
         if decision.closed:
             self._supersede(decision)
             site.undone.add(new.number)
+            site.repeats.later(("done", new.number))
         joins = {joining.group: joining for joining in decision.joining if joining.site == site.me}
         self._note_views(old, new)
         self._closed_by_report(decision)
@@ -233,7 +249,6 @@ class Opening(Closed):
     def tick(self) -> None:
         """Ask again for what did not come; say again what the manager may not have heard."""
         site = self.site
-        self.said_installed.clear()
         if not site.installing.done:
             self.go_on()
         if site.undone and (site.installing.done or not site.installing.delivered):

@@ -62,6 +62,7 @@ class Participant(Classes):
             case Tick(now):
                 self._tick(now)
             case LinkUp(peer):
+                self.repeats.again()
                 self.founding.greet(peer)
                 self.say(peer, m.At(self.setup.number))
                 self._all(event)
@@ -80,6 +81,7 @@ class Participant(Classes):
                 self.asked_for[self.requests] = change
                 self.durable()
                 self.manager.look()
+                self._wish()
             case e.Made(planned):
                 self.manager.plan(planned)
             case e.Snapshotted(number, states):
@@ -103,8 +105,8 @@ class Participant(Classes):
                 self.manager.accepted(sender, message)
             case m.Outvoted() if message.number == number + 1:
                 self.manager.outvoted(message)
-            case m.Decided(decision):
-                self.opening.decided(sender, decision)
+            case m.Decided(decision, gone):
+                self.opening.told(sender, decision, gone)
             case m.Ready() | m.Began():
                 self.founding.take(sender, message)
             case m.At(theirs):
@@ -190,6 +192,7 @@ class Participant(Classes):
 
     def _tick(self, now: float) -> None:
         self.now = now
+        self.repeats.tick()
         self.behind.tick()
         for class_id in sorted(self.awake):
             if class_id in self.machines and self.runs(class_id):

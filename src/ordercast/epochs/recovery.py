@@ -50,9 +50,21 @@ def cut_of(reports: Mapping[SiteId, ClassReport]) -> Cut:
 
 
 def as_reported(cut: Cut, site: SiteId) -> ClassReport:
-    """Return what a site has that is not there: it has reported for an earlier cut, and keeps what it has."""
+    """Return what a site has that is not there: it has reported for an earlier cut, and keeps what it has.
+
+    Everything of a source before the first line of its own is stable, and so in the history (errata 111).
+    """
     lines = tuple(msgspec.structs.replace(line, holders=()) for line in cut.lines if site in line.holders)
-    return ClassReport(cut.stable, lines, tuple((line.id, line.groups) for line in lines))
+    first: dict[tuple[SiteId, int, Destination], int] = {}
+    for line in cut.lines:
+        stream = (line.id.source, line.id.incarnation, line.groups)
+        first[stream] = min(first.get(stream, line.id.number), line.id.number)
+    last = [(line.id, line.groups) for line in lines]
+    for end, groups in cut.last:
+        stable = first.get((end.source, end.incarnation, groups), end.number + 1) - 1
+        if stable:
+            last.append((msgspec.structs.replace(end, number=stable), groups))
+    return ClassReport(cut.stable, lines, tuple(last))
 
 
 def cuts_of(reports: Mapping[SiteId, Mapping[ClassId, ClassReport]], wanted: Iterable[ClassId]) -> dict[ClassId, Cut]:

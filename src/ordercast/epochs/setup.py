@@ -37,8 +37,8 @@ class ClassSetup(msgspec.Struct, frozen=True, array_like=True, dict=True):
     parts: tuple[tuple[GroupId, ...], ...]
     members: Members
     """Who is in the groups now: those who were taken out for a while are not."""
-    sources: tuple[SiteId, ...]
-    """All sites there were when the class was opened."""
+    named: str
+    """All sites there were when the class was opened, one a line: as many strings would be most of a configuration."""
     unions: tuple[Destination, ...]
     protocol: str
     planner: Planner
@@ -50,6 +50,11 @@ class ClassSetup(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+    @cached_property
+    def sources(self) -> tuple[SiteId, ...]:
+        """Who may send: all sites there were when the class was opened."""
+        return tuple(self.named.split("\n")) if self.named else ()
 
     @cached_property
     def groups(self) -> tuple[GroupId, ...]:
@@ -154,6 +159,8 @@ class Setup(msgspec.Struct, frozen=True, array_like=True, dict=True):
     def members(self, group: GroupId) -> tuple[SiteId, ...]:
         """Return who is in a group now."""
         wanted = self.groups[group].members
+        if not self.away:
+            return wanted
         return tuple(site for site in wanted if group not in self.away.get(site, ()))
 
     @cached_property

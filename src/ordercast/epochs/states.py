@@ -28,7 +28,6 @@ class States:
         self.states: dict[int, dict[GroupId, bytes]] = {}  # the application's states then, for joiners
         self.follows: dict[int, int] = {}  # configurations that were superseded before they were done, and by which
         self.wants: dict[SiteId, dict[GroupId, tuple[int, int]]] = {}  # who asks for states, and what they have
-        self.said_installed: set[tuple[int, SiteId]] = set()  # since the last tick
 
     def _offer(self) -> None:
         """Ask the application for the states that others need, when it has all that was closed and nothing since."""
@@ -168,20 +167,24 @@ class States:
         return site.admitted and number >= site.since and (number not in self.numbers or site.installing.delivered)
 
     def _tell_installed(self) -> None:
-        """Tell the manager that everything that was closed is delivered here; it answers when that is so everywhere."""
+        """Tell the manager that everything that was closed is delivered here; it answers when that is so everywhere.
+
+        Who had nothing to install is not waited for. It hears when all have, and asks if it does not.
+        """
         site = self.site
         leader = site.leader
         if leader is None:
             return
         for number in sorted(site.undone):
-            if self.has_installed(number):
-                if (number, leader) not in self.said_installed:
-                    self.said_installed.add((number, leader))
+            installers = site.decisions[number].installers
+            if self.has_installed(number) and (site.me in installers or leader == site.me):
+                if site.repeats.due(("installed", number, leader)):
                     site.say(leader, m.Installed(number))
                 continue
-            others = [s for s in site.decisions[number].installers if s != site.me and s not in site.suspected]
+            others = [s for s in installers if s != site.me and s not in site.suspected]
             for other in others[:1] if leader == site.me else [leader]:  # a manager that was away may be told, too
-                site.say(other, m.AskDone(number))
+                if site.repeats.due(("done", number)):
+                    site.say(other, m.AskDone(number))
 
     # What opening does.
 

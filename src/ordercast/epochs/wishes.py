@@ -1,11 +1,14 @@
 """What a manager is asked for, how each class is closed, and when everybody has everything."""
 
 from ordercast.epochs import messages as m
+from ordercast.epochs.behind import news_of
 from ordercast.epochs.change import wanted
 from ordercast.epochs.obstacles import Obstacles, Phase
 from ordercast.epochs.requests import Asked, Planned, Wanted
 from ordercast.names import ClassId, SiteId
 from ordercast.protocols.registry import MACHINES
+
+TOLD_AT_LEAST = 8  # at each tick
 
 
 class Wishes(Obstacles):
@@ -82,6 +85,34 @@ class Wishes(Obstacles):
         self.state.highest, self.state.pending, self.state.stopped = m.NO_BALLOT, {}, []
         self.state.wait = self.state.tries = 0
 
+    # Telling.
+
+    def _tell(self, decision: m.Decision) -> None:
+        """Tell whom a decision concerns; all others hear of it soon (`_tell_more`), without one great rush."""
+        site, state, new = self.site, self.state, decision.setup
+        state.telling = sorted((set(site.setup.sites) | set(new.sites)) - {site.me})
+        opened = [of_class for class_id, of_class in new.classes.items() if class_id.epoch == new.number]
+        concerned = {*site.setup.council, *new.council, *decision.installers, *(site.setup.sites.keys() ^ new.sites)}
+        concerned |= {j.site for j in decision.joining} | {who for who, _, _ in self._asked()}
+        concerned |= {node for of_class in (*decision.closed.values(), *opened) for node in of_class.nodes}
+        late = [other for other in state.untold if other in state.telling and other not in concerned]
+        state.untold = [*late, *(other for other in state.telling if other not in concerned and other not in late)]
+        news = news_of(site.setup, decision)
+        for other in (*(who for who in state.telling if who in concerned), site.me):
+            site.say(other, news)
+            site.repeats.later(("knows", decision.number, other))
+
+    def _tell_more(self) -> None:
+        """Tell some more of those whom the last decision concerns little."""
+        site, state = self.site, self.state
+        number, some = site.setup.number, max(TOLD_AT_LEAST, len(site.setup.sites) // 24)
+        for other in state.untold[:some]:
+            site.say(other, site.behind.told(number))
+            site.repeats.later(("knows", number, other))
+            if number not in site.undone:
+                site.say(other, m.Done(number, number))
+        del state.untold[:some]
+
     def knows(self, sender: SiteId) -> None:
         """A site is in our configuration."""
         if sender in self.state.telling:
@@ -117,7 +148,7 @@ class Wishes(Obstacles):
         left |= {s for s in decision.installers if s in site.fresh and s not in site.setup.sites}
         if set(decision.installers) - left <= set(state.installed.get(number, ())):
             state.installed.pop(number, None)
-            for other in sorted(site.setup.sites):
+            for other in sorted(site.setup.sites.keys() - set(state.untold)):
                 if other != site.me and other not in site.suspected:
                     site.say(other, m.Done(number, site.setup.number))
             site.say(site.me, m.Done(number, site.setup.number))

@@ -93,11 +93,15 @@ class ChangingDeliveries(Deliveries):
 
 
 def neighbours(setup: Setup, me: SiteId) -> set[SiteId]:
-    """Return who is linked with a site: those it shares a class with, and the council with everybody."""
+    """Return who is linked with a site: its neighbours in the plans, and the council with everybody.
+
+    Others are called when there is something to say to them: n sites need not have n squared links.
+    """
     found = set(setup.sites) if me in setup.council else set(setup.council)
     for of_class in setup.classes.values():
-        if me in of_class.nodes:
-            found |= of_class.nodes
+        for edge in of_class.plan.edges if of_class.plan is not None else ():
+            if me in (edge.parent, edge.child):
+                found |= {edge.parent, edge.child}
     return found - {me}
 
 

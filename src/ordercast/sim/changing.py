@@ -164,7 +164,9 @@ class World(Mishaps):
             number = host.participant.source.sent
             self.judge.sent(self._name(host, number), host.site, number, event.groups)
         elif isinstance(event, Received) and isinstance(event.message, Decided):
-            self.newest.decided(host.site, event.message.decision, self.judge)
+            decision = host.participant.behind.decision(event.message.decision.number)
+            assert decision is not None, "it was just taken"
+            self.newest.decided(host.site, decision, self.judge)
             if host.participant.admitted:
                 self.judge.taken_in(host.site)
 
