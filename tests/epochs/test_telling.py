@@ -7,17 +7,17 @@ import msgspec
 import pytest
 
 from ordercast.core.effects import Send
-from ordercast.core.events import LinkUp, Tick
+from ordercast.core.events import LinkUp, Received, Tick
 from ordercast.epochs.change import first_setup, plan_change
 from ordercast.epochs.difference import difference, together
-from ordercast.epochs.messages import AskDone, Cut, Id, Line
+from ordercast.epochs.messages import CONTROL, AskDone, Cut, Id, Line
 from ordercast.epochs.recovery import as_reported, cut_of
 from ordercast.epochs.repeats import TICKS_AT_MOST, Repeats
 from ordercast.epochs.requests import AddSite, Change, Create, Delete, Join, Leave, RemoveSite, Wanted
 from ordercast.epochs.setup import GroupSetup, Setup
 from ordercast.names import Level, Policy
 from ordercast.node.changing import neighbours
-from tests.epochs.test_rules import Cluster, ask, without
+from tests.epochs.test_rules import Cluster, ask, epochs, without
 
 SITES = [f"s{index:02}" for index in range(60)]
 
@@ -195,3 +195,55 @@ def test_errata_111_what_is_stable_is_in_the_history_of_who_is_absent() -> None:
     more = Cut(((x, 2),), (line,), ((Id("d", 1, 7), x),))
     assert cut_of({"d": as_reported(more, "d")}).last == ((Id("d", 1, 7), x),)
     assert cut_of({"b": as_reported(more, "b")}).last == ((Id("d", 1, 6), x),), "what came before the line is stable"
+
+
+def test_errata_112_what_a_checkpoint_knows_is_looked_at_again() -> None:
+    """Site a has heard that all have a message, and died before it concluded that the message is stable."""
+
+    def scenario() -> bool:
+        cluster = Cluster({"x": "ab"}, "abc")
+        cluster.send("b", "x")
+        cluster.run()
+        site = cluster.sites["a"]
+        track = next(iter(site.tracks.values()))
+        assert track.unstable == [("x",)]
+        track.heard[("x",)] = {"b": 1}
+        for _ in range(8):
+            cluster.feed("a", Tick(1.0))
+        return bool(site.stability.idle)
+
+    assert scenario()
+    assert not without(scenario, ("        if not lack:\n", "        if False:\n"))
+
+
+def test_errata_113_who_has_lost_its_disk_does_not_know_what_is_done() -> None:
+    def scenario() -> list[str]:
+        cluster = Cluster({"x": "cde"}, "abcde", policy=Policy.ATOMIC)
+        cluster.lose("* *->e", "* e->*")  # it is paused, and the class that it leaves is not done without it
+        cluster.ask("b", ask("Leave", "x", "e"))
+        cluster.tick(4)
+        cluster.come_empty("a")
+        cluster.run()
+        there = cluster.sites["a"]
+        assert there.setup.number and not there.admitted
+        question = epochs("messages").AskDone(there.setup.number)
+        said = there.step(Received("b", question, CONTROL))
+        return [str(effect.message) for effect in said if isinstance(effect, Send)]
+
+    assert scenario() == []
+    rule = (" and self.remembers(which):\n", ":\n")
+    assert without(scenario, rule) != []
+
+
+def test_errata_113_who_has_lost_its_disk_leads_last() -> None:
+    def scenario() -> set[str]:
+        cluster = Cluster({"x": "cde"}, "abcde")
+        cluster.settle()
+        assert {site.leader for site in cluster.sites.values()} == {"a"}
+        cluster.come_empty("a")
+        cluster.settle()
+        assert cluster.sites["a"].admitted
+        return {site.leader for site in cluster.sites.values()}
+
+    assert scenario() == {"b"}
+    assert without(scenario, ("(lives.get(name, (0, 0))[1], name)", "name")) == {"a"}

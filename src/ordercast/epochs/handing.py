@@ -77,6 +77,20 @@ class Handing:
         """Whom this site does not count on."""
         return frozenset(self.detected.union(self.behind.state.strayed))
 
+    @property
+    def leader(self) -> SiteId | None:
+        """The first of the council that is not suspected, and is known not to have lost its promises.
+
+        Those who have lost their disks come last: they do not know what was closed before, and is not done (errata 113).
+        """
+        out, lives = self.suspected | self.fresh.keys() | (set() if self.admitted else {self.me}), self.setup.lives
+        there = [name for name in self.setup.council if name not in out]
+        return min(there, key=lambda name: (lives.get(name, (0, 0))[1], name), default=None)
+
+    def remembers(self, number: int) -> bool:
+        """Whether this site would know that a configuration is not done: it has its disk since then."""
+        return self.admitted and number >= self.since
+
     def durable(self) -> None:
         """The event that is being taken changes what must survive a crash."""
         self._durable = True

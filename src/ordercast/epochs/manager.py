@@ -240,14 +240,12 @@ class Manager(Wishes):
                 state.telling.remove(other)
             elif site.repeats.due(("knows", site.setup.number, other)):
                 site.say(other, m.AskInstalled(site.setup.number))
-        if self.leads:
-            for number in sorted(site.undone):
-                decision = site.decisions[number]
-                for other in decision.installers:
-                    there = other not in state.installed.get(number, ()) and other not in site.suspected
-                    if there and site.repeats.due(("installs", number, other)):
-                        site.say(other, m.AskInstalled(number))
-                self._finish(number)
+        for number in sorted(site.undone) if self.leads else ():
+            for other in site.decisions[number].installers:
+                there = other not in state.installed.get(number, ()) and other not in site.suspected
+                if there and site.repeats.due(("installs", number, other)):
+                    site.say(other, m.AskInstalled(number))
+            self._finish(number)
         self.look()
 
     @property

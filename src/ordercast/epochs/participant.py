@@ -134,7 +134,7 @@ class Participant(Classes):
                 elif not self.admitted:
                     self.say(sender, self._its_wish())
             case m.AskDone(which):
-                if which <= number and which not in self.undone:
+                if which <= number and which not in self.undone and self.remembers(which):
                     self.say(sender, m.Done(which, self.setup.number))
             case m.Done(which, at):
                 if at > number:
@@ -220,12 +220,6 @@ class Participant(Classes):
         accepted = self.council.accepted is not None
         asks, still = tuple(self.asks()), tuple(sorted(self.stands_still()))
         return m.Wish(self.setup.number, asks, still, suspected, life, accepted)
-
-    @property
-    def leader(self) -> SiteId | None:
-        """The first of the council that is not suspected, and is known not to have lost its promises."""
-        out = self.suspected | self.fresh.keys() | (set() if self.admitted else {self.me})
-        return next((name for name in self.setup.council if name not in out), None)
 
     # Snapshots.
 

@@ -75,9 +75,14 @@ class Stability:
                 self._say(first, m.Have(tuple(counts)), class_id)
 
     def _ask(self, class_id: ClassId, track: Track, groups: Destination) -> None:
-        for other in self.site.class_setup(class_id).destinations(groups):
-            if other != self.site.me and track.heard.get(groups, {}).get(other, 0) < track.counts[groups]:
-                self._say(other, m.AskHave((groups,)), class_id)
+        """Ask who has not said that it has everything; a checkpoint may know that all have (errata 112)."""
+        heard, count = track.heard.get(groups, {}), track.counts[groups]
+        others = [o for o in self.site.class_setup(class_id).destinations(groups) if o != self.site.me]
+        lack = [other for other in others if heard.get(other, 0) < count]
+        for other in lack:
+            self._say(other, m.AskHave((groups,)), class_id)
+        if not lack:
+            self._tell_stable(class_id, [(groups, count)])
 
     def _ask_safe(self) -> None:
         """As a source from outside: ask the first members what became of this site's messages."""
@@ -191,11 +196,15 @@ class Stability:
         if again:
             self._say(sender, m.Stable(tuple(again)), class_id)
         if news:
-            told = m.Stable(tuple(news))
-            site.say(site.me, told, class_id)
-            for other in sorted({o for groups, _ in news for o in site.class_setup(class_id).destinations(groups)}):
-                if other != site.me:
-                    self._say(other, told, class_id)
+            self._tell_stable(class_id, news)
+
+    def _tell_stable(self, class_id: ClassId, news: list[tuple[Destination, int]]) -> None:
+        """Tell all members how many messages everybody has."""
+        site, told = self.site, m.Stable(tuple(news))
+        site.say(site.me, told, class_id)
+        for other in sorted({o for groups, _ in news for o in site.class_setup(class_id).destinations(groups)}):
+            if other != site.me:
+                self._say(other, told, class_id)
 
     def _settle(self, class_id: ClassId, counts: m.Counts) -> None:
         """So many messages every member has: hand over what waited for it; own messages are safe."""

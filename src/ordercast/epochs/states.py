@@ -164,7 +164,7 @@ class States:
         site = self.site
         if number in site.decisions and site.reported & site.decisions[number].closed.keys():
             return False  # a ballot may decide otherwise
-        return site.admitted and number >= site.since and (number not in self.numbers or site.installing.delivered)
+        return site.remembers(number) and (number not in self.numbers or site.installing.delivered)
 
     def _tell_installed(self) -> None:
         """Tell the manager that everything that was closed is delivered here; it answers when that is so everywhere.

@@ -124,7 +124,7 @@ class Wishes(Obstacles):
         if number == site.setup.number:
             self.knows(sender)
         if number not in site.undone:
-            if number <= site.setup.number and sender != site.me:
+            if number <= site.setup.number and sender != site.me and site.remembers(number):
                 site.say(sender, m.Done(number, site.setup.number))
             return
         who = state.installed.setdefault(number, [])

@@ -75,18 +75,15 @@ class Mover:
         node, life = host.node, (host.site, host.node.incarnation)
         if self.group not in node.groups:
             return
-        bookmark = self._bookmark or Bookmark(wire.Join(0, [self.group], None, begin=True), 0, life, [])
+        bookmark = self._begins(host)
         groups = sorted(node.groups)
         if bookmark.wrong(wire.Welcome(host.site, groups, groups, 0, 0, 0, incarnation=life[1])) is not None:
             return
-        join = bookmark.again(life)
-        try:
-            self._reader = node.reader("mover", [self.group], join.place or join.after, "block")
-        except LocalError:  # it keeps the beginning no more, or never had it
+        opened = self._reader_at(host, bookmark)
+        if opened is None:
             return
         self._bookmark, self._host, self._life, self._since = bookmark, host, host.life, self.world.now
-        self._join = join
-        reader = self._reader
+        self._reader, self._join = reader, _ = opened
         host.on_more[reader] = lambda: self._more(reader)
         host.carry(node.turn())
         if host.runs:
@@ -138,13 +135,33 @@ class Mover:
         return self._reader is not None and self._reader.place is None
 
     def _is_kept(self) -> bool:
-        """Whether a member of the group has the message after which it reads."""
+        """Whether it could read on: a member of the group lets it, and has the message after which it reads."""
         place = self._bookmark.place if self._bookmark is not None else None
-        if place is None:
-            return self._bookmark is None
         hosts = [host for host in self.world.hosts.values() if host.runs and self.group in host.node.groups]
+        hosts = [host for host in hosts if self._may_read_at(host)]
+        if place is None:
+            return self._bookmark is None and bool(hosts)
         kept = [host.disk.kept.entries for host in hosts if host.disk.kept is not None]
         return any(entry.stamp == place.stamp for entries in kept for entry in entries)
+
+    def _may_read_at(self, host: "ChangingHost") -> bool:
+        opened = self._reader_at(host, self._begins(host))
+        if opened is not None:
+            host.feed(io.Leave(opened[0]))
+        return opened is not None
+
+    def _begins(self, host: "ChangingHost") -> Bookmark:
+        return self._bookmark or Bookmark(
+            wire.Join(0, [self.group], None, begin=True), 0, (host.site, host.node.incarnation), []
+        )
+
+    def _reader_at(self, host: "ChangingHost", bookmark: Bookmark) -> tuple[Reader, wire.Join] | None:
+        """Open a reader; None where the site refuses: it keeps the beginning no more, or what is read may be undone."""
+        join = bookmark.again((host.site, host.node.incarnation))
+        try:
+            return host.node.reader("mover", [self.group], join.place or join.after, "block"), join
+        except LocalError:
+            return None
 
     def calm_down(self) -> None:
         """Move no more, unless its site is gone."""
