@@ -42,12 +42,13 @@ chaos: setup  ## real processes killed, stopped and started under load; mutated 
 	@$(PYTHON) -m benchmarks.endurance
 	@$(PYTHON) -m benchmarks.fuzz
 
-peers: setup  ## Redis and NATS (Debian packages) on the same workload, beside ordercast
-	@command -v redis-server nats-server >/dev/null || { echo "installing redis-server and nats-server"; \
-	  $$([ "$$(id -u)" = 0 ] || echo sudo) apt-get install -y -qq --no-install-recommends redis-server nats-server; }
+peers: setup  ## Redis, NATS and Corosync (Debian packages) on the same workload, beside ordercast
+	@PATH=$$PATH:/usr/sbin command -v redis-server nats-server corosync >/dev/null || { echo "installing redis-server, nats-server and corosync"; \
+	  $$([ "$$(id -u)" = 0 ] || echo sudo) apt-get install -y -qq --no-install-recommends redis-server nats-server corosync libcpg4 iproute2; }
 	@uv=$$(command -v uv || echo .bootstrap/bin/uv); \
 	  $$uv pip install --quiet --python $(PYTHON) --require-hashes -r requirements/peers.txt
 	@PATH=$$PATH:/usr/sbin $(PYTHON) -m benchmarks.peers.compare
+	@PATH=$$PATH:/usr/sbin $(PYTHON) -m benchmarks.peers.failover
 
 record: setup  ## rewrite the expected half of tests/cases
 	@ORDERCAST_RECORD=1 $(PYTHON) -m pytest tests/test_cases.py

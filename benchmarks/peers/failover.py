@@ -2,10 +2,10 @@
 
 Three nodes each, in processes of their own, with the failure detectors that they come with. A client at one node sends
 to a group, each message when the one before is acknowledged; another one reads at a second node. The third node, which
-orders what is sent, is killed with -9. Measured is the time from the kill to the next message that was sent after it and
-is read, and how many acknowledged messages are never read. What is acknowledged: ordercast, every member that is there
-has it on its disk; NATS, a majority has it (it does not wait for the disk); Corosync, it came back to its sender in the
-order (it keeps nothing). Corosync takes one network for each node: they are namespaces of this machine, and need root.
+orders what is sent, is killed with -9. Measured is the time from the kill to the next message that was sent after it
+and is read, and how many acknowledged messages are never read. What is acknowledged: ordercast, every member that is
+there has it on its disk; NATS, a majority has it (it does not wait for the disk); Corosync, it came back to its sender
+in the order (it keeps nothing). Corosync takes a network for each node: namespaces of this machine, which take root.
 
 Run: python -m benchmarks.peers.failover [--kills 5]
 """
@@ -56,13 +56,21 @@ class System(Protocol):
     async def mend(self) -> None:
         """Start the victim again, and wait until it is back."""
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """End everything."""
 
 
-async def crash(system: System, kills: int, say: Callable[[str], None]) -> tuple[list[float], int, int]:
+async def measure(system: System, kills: int) -> tuple[list[float], int, int]:
+    """Start a system, crash it, and end it."""
+    try:
+        await system.start()
+        return await crash(system, kills)
+    finally:
+        await system.stop()
+
+
+async def crash(system: System, kills: int) -> tuple[list[float], int, int]:
     """Return how long each crash took, and how many messages were acknowledged and lost."""
-    await system.start()
     sent: dict[int, float] = {}
     acknowledged: set[int] = set()
     came: dict[int, float] = {}
@@ -96,7 +104,7 @@ async def crash(system: System, kills: int, say: Callable[[str], None]) -> tuple
                 raise TimeoutError(f"{system.name}: nothing came for {PATIENCE_S:g} s")
             await asyncio.sleep(0.005)
         took.append(min(later) - killed)
-        say(f"{system.name}: crash {index + 1} of {kills}: {took[-1]:.2f} s")
+        print(f"{system.name}: crash {index + 1} of {kills}: {took[-1]:.2f} s", flush=True)
         await system.mend()
     stopped.set()
     await asyncio.wait([sends], timeout=PATIENCE_S)
@@ -104,6 +112,7 @@ async def crash(system: System, kills: int, say: Callable[[str], None]) -> tuple
     while not acknowledged <= came.keys() and time.monotonic() < until:
         await asyncio.sleep(0.1)
     reads.cancel()
+    await asyncio.gather(reads, return_exceptions=True)
     return took, len(acknowledged), len(acknowledged - came.keys())
 
 
@@ -167,7 +176,9 @@ class Ordercast:
         await asyncio.sleep(1.0)
         await self._settled()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
+        with suppress(OrdercastError, AttributeError):
+            await self.client.__aexit__(None, None, None)
         for process in self.processes.values():
             process.kill()
             process.wait()
@@ -187,7 +198,8 @@ class Nats:
         for index in range(3):
             others = ", ".join(f"nats://127.0.0.1:{port}" for port in routes)
             (self.folder / f"{index}.conf").write_text(
-                f'port: {self.ports[index]}\nserver_name: n{index}\njetstream {{ store_dir: "{self.folder}/{index}" }}\n'
+                f"port: {self.ports[index]}\nserver_name: n{index}\n"
+                f'jetstream {{ store_dir: "{self.folder}/{index}" }}\n'
                 f"cluster {{ name: c, listen: 127.0.0.1:{routes[index]}, routes: [{others}] }}\n"
             )
 
@@ -202,10 +214,16 @@ class Nats:
         for index in range(3):
             self._start(index)
         servers = [f"nats://127.0.0.1:{port}" for port in self.ports]
+
+        async def quiet(_: Exception) -> None:
+            """It tells of every lost connection."""
+
         config = StreamConfig(name="w", subjects=["w.*"], storage=StorageType.FILE, num_replicas=3)
         while True:
             with suppress(Exception):  # it says in many ways that it is not up yet
-                self.connection = await nats.connect(servers, max_reconnect_attempts=-1, reconnect_time_wait=0.1)
+                self.connection = await nats.connect(
+                    servers, max_reconnect_attempts=-1, reconnect_time_wait=0.1, error_cb=quiet
+                )
                 self.stream = self.connection.jetstream(timeout=2)
                 await self.stream.add_stream(config)
                 break
@@ -229,9 +247,8 @@ class Nats:
     async def send(self, number: int) -> None:
         while True:
             with suppress(Exception):
-                await self.stream.publish(
-                    "w.all", str(number).encode(), timeout=0.5, headers={"Nats-Msg-Id": str(number)}
-                )
+                once = {"Nats-Msg-Id": str(number)}
+                await self.stream.publish("w.all", str(number).encode(), timeout=0.5, headers=once)
                 return
             await asyncio.sleep(0.01)
 
@@ -252,7 +269,9 @@ class Nats:
         await asyncio.sleep(1.0)
         await self._settled()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
+        with suppress(Exception):
+            await self.connection.close()
         for process in self.processes.values():
             process.kill()
             process.wait()
@@ -269,13 +288,16 @@ class Corosync:
         self.spaces = {index: f"oc{os.getpid()}n{index}" for index in (1, 2, 3)}
         self.bridge = f"oc{os.getpid()}"[:15]
         self.nodes: dict[int, subprocess.Popen[bytes]] = {}
-        nodes = "\n".join(f"  node {{ nodeid: {i}\n name: n{i}\n ring0_addr: 10.201.77.{i} }}" for i in self.spaces)
-        (self.folder / "corosync.conf").write_text(
-            "totem { version: 2\n cluster_name: c\n transport: udpu\n crypto_cipher: none\n crypto_hash: none }\n"
-            f"nodelist {{\n{nodes}\n}}\n"
-            f"logging {{ to_stderr: no\n to_syslog: no\n to_logfile: yes\n logfile: {self.folder}/log }}\n"
-            "quorum { provider: corosync_votequorum }\n"
-        )
+        parts: dict[str, list[str]] = {
+            "totem": ["version: 2", "cluster_name: c", "transport: udpu", "crypto_cipher: none", "crypto_hash: none"],
+            "nodelist": [
+                f"node {{\nnodeid: {index}\nname: n{index}\nring0_addr: 10.201.77.{index}\n}}" for index in self.spaces
+            ],
+            "quorum": ["provider: corosync_votequorum"],
+            "logging": ["to_stderr: no", "to_syslog: no", "to_logfile: yes", f"logfile: {self.folder}/log"],
+        }
+        text = "".join("\n".join([f"{name} {{", *lines, "}", ""]) for name, lines in parts.items())
+        (self.folder / "corosync.conf").write_text(text)
 
     def _ip(self, *words: str) -> None:
         subprocess.run(["ip", *words], check=True, capture_output=True)
@@ -294,7 +316,8 @@ class Corosync:
             self._ip("-n", space, "link", "set", "lo", "up")
 
     def _start(self, index: int) -> None:
-        run = f"mount -t tmpfs tmpfs /run && mount -t tmpfs tmpfs /var/lib/corosync && mkdir -p /run/corosync && exec corosync -f -c {self.folder}/corosync.conf"
+        own = " && ".join(f"mount -t tmpfs tmpfs {folder}" for folder in ("/run", "/var/lib/corosync"))
+        run = f"{own} && exec corosync -f -c {self.folder}/corosync.conf"
         command = ["ip", "netns", "exec", self.spaces[index], "sh", "-c", run]
         with (self.folder / f"{index}.err").open("ab") as log:
             self.nodes[index] = subprocess.Popen(command, stdout=log, stderr=log)
@@ -337,11 +360,12 @@ class Corosync:
         self._start(1)
         await asyncio.sleep(6)
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         for client in (getattr(self, "sends", None), getattr(self, "reads", None)):
             if client is not None:
                 with suppress(ProcessLookupError):
                     client.kill()
+                await client.wait()
         for process in self.nodes.values():
             process.kill()
             process.wait()
@@ -363,15 +387,10 @@ def main() -> int:
         print("Corosync is left out: it takes root, and Debian's packages corosync and libcpg4")
     for kind in kinds:
         system = kind()
-        try:
-            took, acknowledged, lost = asyncio.run(crash(system, kills, print))
-        finally:
-            system.stop()
+        took, acknowledged, lost = asyncio.run(measure(system, kills))
         took.sort()
-        rows.append(
-            [system.name, system.acknowledged_means, kills, *(f"{s:.2f}" for s in (took[0], took[len(took) // 2], took[-1])),
-             f"{acknowledged:,}", lost]
-        )  # fmt: skip
+        times = [f"{seconds:.2f}" for seconds in (took[0], took[len(took) // 2], took[-1])]
+        rows.append([system.name, system.acknowledged_means, kills, *times, f"{acknowledged:,}", lost])
         print(rows[-1], flush=True)
     head = [
         "system",
@@ -384,8 +403,9 @@ def main() -> int:
         "of these lost",
     ]
     told = (
-        "Three nodes on one machine, failure detectors as they come (ordercast suspect_after 3 s, Corosync token 3 s, NATS "
-        "election after 4 to 9 s). Seconds from kill -9 of the node that orders to the next message sent after it and read."
+        "Three nodes on one machine, failure detectors as they come (ordercast suspect_after 3 s, Corosync token 3 s, "
+        "NATS election after 4 to 9 s). Seconds from kill -9 of the node that orders to the next message sent after it "
+        "and read."
     )
     record("Live: a crash of the ordering node, beside NATS and Corosync", "make peers", [*table(head, rows), "", told])
     return 0
