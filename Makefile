@@ -1,7 +1,7 @@
 # One command does all set-up: `make demo` shows the main job, `make test` proves it.
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
-.PHONY: help setup demo test quick check sim chaos peers bench record lock clean
+.PHONY: help setup demo test quick check sim chaos soak peers bench record lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -41,6 +41,9 @@ chaos: setup  ## real processes killed, stopped and started under load; mutated 
 	@$(PYTHON) -m benchmarks.changing_chaos
 	@$(PYTHON) -m benchmarks.endurance
 	@$(PYTHON) -m benchmarks.fuzz
+
+soak: setup  ## half an hour at full speed with a change every ten seconds: memory, descriptors, disk
+	@$(PYTHON) -m benchmarks.soak
 
 peers: setup  ## Redis, NATS and Corosync (Debian packages) on the same workload, beside ordercast
 	@PATH=$$PATH:/usr/sbin command -v redis-server nats-server corosync >/dev/null || { echo "installing redis-server, nats-server and corosync"; \

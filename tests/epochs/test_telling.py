@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from ordercast.core.effects import Send
-from ordercast.core.events import LinkUp, Received, Tick
+from ordercast.core.events import Envelope, LinkUp, Received, Tick
 from ordercast.epochs.change import first_setup, plan_change
 from ordercast.epochs.difference import difference, together
 from ordercast.epochs.messages import CONTROL, AskDone, Cut, Id, Line
@@ -15,8 +15,10 @@ from ordercast.epochs.recovery import as_reported, cut_of
 from ordercast.epochs.repeats import TICKS_AT_MOST, Repeats
 from ordercast.epochs.requests import AddSite, Change, Create, Delete, Join, Leave, RemoveSite, Wanted
 from ordercast.epochs.setup import GroupSetup, Setup
-from ordercast.names import Level, Policy
+from ordercast.epochs.track import Entry, Recent
+from ordercast.names import ClassId, Level, Policy
 from ordercast.node.changing import neighbours
+from ordercast.wire.frames import FRAME_AT_MOST
 from tests.epochs.test_rules import Cluster, ask, epochs, without
 
 SITES = [f"s{index:02}" for index in range(60)]
@@ -247,3 +249,17 @@ def test_errata_113_who_has_lost_its_disk_leads_last() -> None:
 
     assert scenario() == {"b"}
     assert without(scenario, ("(lives.get(name, (0, 0))[1], name)", "name")) == {"a"}
+
+
+def test_what_is_kept_for_who_comes_back_fits_into_one_message() -> None:
+    def entry(number: int, size: int) -> Entry:
+        return Entry(ClassId(1, 0), 0, b"", Envelope(ClassId(1, 0), ("x",), "a", 1, number, bytes(size)), number)
+
+    recent = Recent((number, entry(number, 1)) for number in range(Recent.most + 5))
+    assert len(recent) == Recent.most and next(iter(recent))[0] == 5
+
+    large = Recent((number, entry(number, 2**20)) for number in range(40))
+    assert large.bytes == Recent.most_bytes and [count for count, _ in large] == list(range(24, 40))
+    assert len(Recent([(1, entry(1, Recent.most_bytes + 1))])) == 0, "nothing that cannot be sent"
+    of_each = 64 + len(msgspec.msgpack.encode(entry(2**40, 0)))
+    assert Recent.most_bytes + of_each * Recent.most < FRAME_AT_MOST

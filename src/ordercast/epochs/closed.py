@@ -6,7 +6,7 @@ from ordercast.epochs import messages as m
 from ordercast.epochs.recovery import key_of, lacks, rolled_back, was_left_out
 from ordercast.epochs.setup import Setup
 from ordercast.epochs.states import States
-from ordercast.epochs.track import Entry, Track
+from ordercast.epochs.track import Entry, Recent, Track
 from ordercast.names import ClassId, GroupId, SiteId
 
 
@@ -170,7 +170,7 @@ class Closed(States):
                 if any(known is entry for _, known in kept):
                     at = next(index for index, (_, known) in enumerate(kept) if known is entry)
                     later = [(index - 1, known) for index, known in kept[at + 1 :]]
-                    site.history[group] = site.new_history([*kept[:at], *later])
+                    site.history[group] = Recent([*kept[:at], *later])
                     site.counts[group] -= 1
         handed = [i for i, entry in enumerate(site.handed) if (entry.class_id, key_of(entry.id)) in gone]
         if handed:

@@ -1,7 +1,6 @@
 """What a participant keeps, and how what was delivered is handed to the application."""
 
 from collections import deque
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from ordercast.core.configuration import Destination
@@ -21,13 +20,11 @@ from ordercast.epochs.requests import Change
 from ordercast.epochs.sending import Sending
 from ordercast.epochs.setup import ClassSetup, Setup
 from ordercast.epochs.stability import Stability
-from ordercast.epochs.track import Entry, Track
+from ordercast.epochs.track import Entry, Recent, Track
 from ordercast.names import ClassId, Delivery, GroupId, SiteId
 
 if TYPE_CHECKING:
     from ordercast.epochs.participant import Participant
-
-HISTORY_KEPT = 1024  # messages of a group that a site can give to one that comes back
 
 
 class Handing:
@@ -57,7 +54,7 @@ class Handing:
         self.tracks: dict[ClassId, Track] = {}
         self.handed: list[Entry] = []  # what the application has and might have to undo, with all after it
         self.counts: dict[GroupId, int] = {}  # messages of each group of this site since the group was created
-        self.history: dict[GroupId, deque[tuple[int, Entry]]] = {}
+        self.history: dict[GroupId, Recent] = {}
         self.council, self.sending, self.installing = Council(), Sending(), Installing()
         self.undone: set[int] = set()  # configurations that somebody may not have installed
         self.asked_for: dict[int, Change] = {}
@@ -81,7 +78,7 @@ class Handing:
     def leader(self) -> SiteId | None:
         """The first of the council that is not suspected, and is known not to have lost its promises.
 
-        Those who have lost their disks come last: they do not know what was closed before, and is not done (errata 113).
+        Those who have lost their disks come last: they do not know what was closed before and is not done (errata 113).
         """
         out, lives = self.suspected | self.fresh.keys() | (set() if self.admitted else {self.me}), self.setup.lives
         there = [name for name in self.setup.council if name not in out]
@@ -110,17 +107,12 @@ class Handing:
         """Return a class that closes, or was closed and may not be installed everywhere."""
         return self.setup.classes.get(class_id) or self.earlier[class_id]
 
-    @staticmethod
-    def new_history(kept: Iterable[tuple[int, Entry]] = ()) -> deque[tuple[int, Entry]]:
-        """Return the history of a group: the last messages, each with its count."""
-        return deque(kept, HISTORY_KEPT)
-
     def remember(self, entry: Entry, of_class: ClassSetup) -> None:
         """Count a message in the groups of this site that it goes to, and keep it for who comes back."""
         for group in entry.envelope.groups:
             if self.me in of_class.members.get(group, ()) and group in self.counts:
                 self.counts[group] += 1
-                self.history.setdefault(group, self.new_history()).append((self.counts[group], entry))
+                self.history.setdefault(group, Recent()).append(self.counts[group], entry)
 
     def placed(self, number: int, stamp: bytes) -> None:
         """A message of this site has its place."""

@@ -16,7 +16,7 @@ from ordercast.epochs.recovery import Installing
 from ordercast.epochs.requests import Change
 from ordercast.epochs.sending import Sending
 from ordercast.epochs.setup import ClassSetup, Setup
-from ordercast.epochs.track import Entry, Track
+from ordercast.epochs.track import Entry, Recent, Track
 from ordercast.errors import HistoryError
 from ordercast.names import ClassId, GroupId, SiteId
 from ordercast.protocols.registry import MACHINES
@@ -137,7 +137,7 @@ def restore_snapshot(site: "Participant", state: ParticipantState) -> None:
     site.ends, site.askers = state.ends, state.askers
     site.history = {}
     for group, kept in state.history.items():
-        site.history[group] = site.new_history(kept)
+        site.history[group] = Recent(kept)
     opening.numbers, opening.joined_in, opening.views = state.opening, state.joined_in, state.views
     opening.at_open, opening.states, opening.wants = state.at_open, state.states, state.wants
     opening.offers, opening.asked, opening.follows = state.offers, state.asked, state.follows
@@ -160,7 +160,7 @@ def _share(site: "Participant") -> None:
     site.handed = [known.get((x.class_id, x.id), x) for x in site.handed]
     for group, kept in site.history.items():
         shared = [(index, known.get((x.class_id, x.id), x)) for index, x in kept]
-        site.history[group] = site.new_history(shared)
+        site.history[group] = Recent(shared)
 
 
 _decoder = msgspec.msgpack.Decoder(ParticipantState)

@@ -7,7 +7,7 @@ from ordercast.core.events import Envelope
 from ordercast.epochs import events as e
 from ordercast.epochs import messages as m
 from ordercast.epochs.recovery import key_of
-from ordercast.epochs.track import Entry
+from ordercast.epochs.track import Entry, Recent
 from ordercast.names import ClassId, GroupId, SiteId
 
 if TYPE_CHECKING:
@@ -142,14 +142,14 @@ class States:
                 site.hand(entry)
                 for group in envelope.groups:
                     if group in installing.states:
-                        site.history.setdefault(group, site.new_history()).append((0, entry))
+                        site.history.setdefault(group, Recent()).append(0, entry)
         for group, (count, _, _) in installing.arrived.items():
             if group in installing.states:
                 site.counts[group] = count
                 kept = site.history.get(group)
                 if kept:
                     renumbered = [(count - len(kept) + 1 + index, entry) for index, (_, entry) in enumerate(kept)]
-                    site.history[group] = site.new_history(renumbered)
+                    site.history[group] = Recent(renumbered)
         installing.states, installing.arrived = {}, {}
         self.joined_in.clear()
 

@@ -5,6 +5,9 @@ Members tell the *first* member of D how many they have; the first one tells the
 all of them have. What is stable leaves the track; the rest is what a report tells, line by line.
 """
 
+from collections import deque
+from collections.abc import Iterable, Iterator
+
 import msgspec
 
 from ordercast.core.configuration import Destination
@@ -42,6 +45,35 @@ class Entry(msgspec.Struct, array_like=True):
 def id_of(envelope: Envelope) -> Id:
     """Return what identifies a message."""
     return Id(envelope.source, envelope.incarnation, envelope.number)
+
+
+class Recent:
+    """The last messages of a group, each with its count: what a site can give to one that comes back.
+
+    They go into one message (`State`) and into checkpoints, so there is a bound on their bytes, too.
+    """
+
+    most = 16_384
+    most_bytes = 16 * 2**20
+
+    def __init__(self, kept: Iterable[tuple[int, Entry]] = ()) -> None:
+        self._kept: deque[tuple[int, Entry]] = deque()
+        self.bytes = 0
+        for count, entry in kept:
+            self.append(count, entry)
+
+    def append(self, count: int, entry: Entry) -> None:
+        """Keep one more, and forget the oldest."""
+        self._kept.append((count, entry))
+        self.bytes += len(entry.envelope.body)
+        while len(self._kept) > self.most or (self.bytes > self.most_bytes and self._kept):
+            self.bytes -= len(self._kept.popleft()[1].envelope.body)
+
+    def __iter__(self) -> Iterator[tuple[int, Entry]]:
+        return iter(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
 
 
 class Track(msgspec.Struct, array_like=True):
