@@ -56,6 +56,7 @@ class Links:
         """A link is gone; what was under way is said again when it is back."""
         self.node.peers.linked.discard(given.peer)
         self.node.peers.up.discard(given.peer)
+        self.node.peers.speaks.pop(given.peer, None)  # it may come back with a newer version
         self.node.note("link.down", peer=given.peer)
         self.node.step(LinkDown(given.peer, whole=True))
 

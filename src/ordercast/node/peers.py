@@ -17,7 +17,8 @@ from ordercast.core.resume import LOST
 from ordercast.names import SiteId
 from ordercast.node.settings import Settings
 from ordercast.protocols.registry import Deployment
-from ordercast.wire.peers import VERSION, Hello
+from ordercast.wire.peers import OLDEST, VERSION, Hello
+from ordercast.wire.tags import Code
 
 CLOCKS_DIFFER_MS = 24 * 3600 * 1000  # at most
 
@@ -64,15 +65,17 @@ class Peers:
         self.restarted: SiteId = ""  # whose restart began this epoch
         self.epoch = 1
         self.reconnects = 0
+        self.newest, self.oldest = VERSION, VERSION if settings.changes else OLDEST
+        self.speaks: dict[SiteId, int] = {}  # peers that speak an older version, as long as they may
 
     def hello(self, wanted: SiteId, records: int) -> Hello:
         """Return our greeting to a site."""
         settings = self.settings
         start = self.met[self.me].start if self.me in self.met else 0
         return Hello(
-            version=VERSION, cluster=settings.cluster, site=self.me, wanted=wanted, incarnation=self.incarnation,
-            epoch=self.epoch, plan=settings.plan, restarted=self.restarted, records=records, boot=self.boot,
-            start=start,
+            version=self.speaks.get(wanted, self.newest), cluster=settings.cluster, site=self.me, wanted=wanted,
+            incarnation=self.incarnation, epoch=self.epoch, plan=settings.plan, restarted=self.restarted,
+            records=records, boot=self.boot, start=start,
         )  # fmt: skip
 
     def why_not(self, hello: Hello, called: SiteId | None, now: float) -> Refusal | None:
@@ -88,8 +91,9 @@ class Peers:
         me, settings, site = self.me, self.settings, hello.site
         if self.failed is not None:
             return Refusal(f"{me} has failed: {self.failed}", "failed")
-        if hello.version != VERSION:
-            return Refusal(f"{site} speaks version {hello.version}, {me} speaks {VERSION}", "version")
+        if not self.oldest <= hello.version <= self.newest:  # a newer site calls again, and speaks as this one does
+            mine = f"{self.newest}" if self.oldest == self.newest else f"{self.oldest} to {self.newest}"
+            return Refusal(f"{site} speaks version {hello.version}, {me} speaks {mine}", Code.VERSION)
         if hello.cluster != settings.cluster:
             return Refusal(f"{site} is of cluster {hello.cluster!r}, this is {settings.cluster!r}")
         if hello.wanted != me or (called is not None and site != called):
@@ -147,6 +151,7 @@ class Peers:
             self.met.clear()
             self.epoch = move
         self.reconnects += site in self._boots
+        self.speaks |= {site: hello.version} if hello.version < self.newest else {}
         self.met[site], self._boots[site] = life, hello.boot
         self.refused.pop(site, None)
         return known != life, move
@@ -172,6 +177,8 @@ class Peers:
     def refused_by(self, peer: SiteId, reason: str, code: str) -> bool:
         """A peer does not talk to us; returns whether it says that this site has lost its history."""
         self.refused[peer] = reason
+        if code == Code.VERSION and self.speaks.get(peer, self.newest) > self.oldest:
+            self.speaks[peer] = self.speaks.get(peer, self.newest) - 1  # the next call is in the version before
         if code == LOST and reason.startswith(f"{self.me} has lost ") and self.lost is None:
             self.lost = reason
             return True

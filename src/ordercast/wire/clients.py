@@ -11,11 +11,12 @@ from typing import Annotated, Literal
 import msgspec
 
 from ordercast.wire.batch import MESSAGES_AT_MOST
-from ordercast.wire.peers import VERSION
 from ordercast.wire.structs import encode, reader
 from ordercast.wire.tags import Code, Tag
 
 __all__ = ["KINDS", "VERSION", "encode", "from_client", "from_site"]
+
+VERSION = 3  # of what clients and sites say to each other
 
 GROUPS_AT_MOST = 4096
 NAME_AT_MOST = 256

@@ -5,15 +5,19 @@ import msgspec
 from ordercast.wire.structs import encode, reader
 from ordercast.wire.tags import Code, Tag
 
-__all__ = ["KINDS", "VERSION", "Hello", "Refuse", "encode", "read"]
+__all__ = ["KINDS", "OLDEST", "VERSION", "Hello", "Refuse", "encode", "read"]
 
-VERSION = 3  # of the whole format: frames, tags, what sites and what clients say
+VERSION = 4  # of what sites say: frames, tags, messages
+OLDEST = 3
+"""The version that is still spoken with sites that were not upgraded. Where groups change none is: since version 4 a
+decision tells only what is new."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
     """The first frame in both directions: who I am, whom I want, and what I run."""
 
     version: int
+    """The newest that I speak, or what you speak if I know that to be older."""
     cluster: str
     site: str
     wanted: str
