@@ -23,7 +23,7 @@ from ordercast.protocols.registry import MACHINES
 
 TITLE = "Chaos: groups that change"
 HEAD = [
-    "kill", "restart", "stop", "lose", "full", "replace", "cut", "one way", "change", "refused", "unanswered",
+    "kill", "restart", "stop", "lose", "full", "replace", "cut", "one way", "slow", "change", "refused", "unanswered",
     "messages", "deliveries", "rolled back", "roving", "moved", "began again",
 ]  # fmt: skip
 AT_ONCE = 3  # clusters; much of the time they wait

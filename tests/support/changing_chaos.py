@@ -338,17 +338,19 @@ class ChangingChaos:
             await asyncio.sleep(0.1)
 
     async def _trouble_links(self) -> None:
-        """Cut sites off, both ways or one way, for shorter or longer than it takes to suspect them."""
+        """Cut sites off, both ways or one way, for shorter or longer than it takes to suspect them; slow them down."""
         chance = self.chance
         while self.trouble:
             await asyncio.sleep(chance.uniform(0.2, 3.0))
             proxy = self.proxies[chance.choice(SITES)]
             if self.calm.is_set() or not self.trouble:
                 continue
-            kind = chance.choice(["cut", "one way"])
+            kind = chance.choice(["cut", "one way", "slow"])
             self.counts[kind] += 1
             if kind == "cut":
                 proxy.break_all()
+            elif kind == "slow":
+                proxy.delay = chance.choice([0.02, 0.2])
             else:
                 proxy.hold(chance.random() < 0.5)
             with suppress(TimeoutError):

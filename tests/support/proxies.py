@@ -15,6 +15,8 @@ class Proxy:
         self.cut = False
         self.flips = 0
         """So many pieces of what passes get a flipped bit."""
+        self.delay = 0.0
+        """Seconds that each piece takes longer."""
         self._chance = random.Random(target)
         self._held: dict[bool, asyncio.Event] = {}
         self._writers: set[asyncio.StreamWriter] = set()
@@ -43,6 +45,7 @@ class Proxy:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, forth: bool) -> None:
         try:
             while data := await reader.read(65_536):
+                await asyncio.sleep(self.delay)
                 await self._held[forth].wait()
                 writer.write(self._spoiled(data))
                 await writer.drain()
@@ -72,7 +75,7 @@ class Proxy:
 
     def heal(self) -> None:
         """Let everything pass again."""
-        self.cut = False
+        self.cut, self.delay = False, 0.0
         for event in self._held.values():
             event.set()
 

@@ -1,17 +1,17 @@
-"""The time that a node is told: it goes on after a restart, and never back."""
+"""The time that a node is told: about the time of day when it starts, and from then on it goes its even way."""
 
-from time import time as _now
+from time import monotonic, time
 
 
 class WallClock:
-    """The machine's clock; while it is set back, time stands still."""
+    """The machine's clock as it was at the start, and the seconds since: who sets the clock changes nothing here.
+
+    Ticks, and with them acknowledgements and changes, hang on it: they must not stop when the clock is set back.
+    """
 
     def __init__(self) -> None:
-        self._last = 0.0
+        self._began = time() - monotonic()
 
     def __call__(self) -> float:
         """Return the time, in seconds."""
-        now = _now()
-        if now > self._last:  # noqa: PLR1730 - called for every message, and `max` costs twice as much
-            self._last = now
-        return self._last
+        return monotonic() + self._began
