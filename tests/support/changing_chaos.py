@@ -183,6 +183,7 @@ class ChangingChaos:
         self.kinds = ["kill", "kill", "kill", "kill", "kill", "stop", "lose", "restart", "full", "replace"]
         self.numbers = dict.fromkeys(SITES, 0)
         self.disks = dict.fromkeys(SITES, 0)
+        self.strays: dict[str, set[SiteId]] = {}  # messages of clients that have moved, and where they may have been
         self.processes: dict[SiteId, subprocess.Popen[bytes]] = {}
         self.stuck: list[str] = []
         may_undo = policy == "available" and delivery == "agreed"
@@ -290,6 +291,7 @@ class ChangingChaos:
         self.disks[site] += 1
         self.applications[site].forget()
         self.judge.forgot(site, there)
+        self.judge.lost |= {name for name, at in self.strays.items() if site in at and name not in self.judge.safe}
 
     async def _fill(self, site: SiteId) -> None:
         """The disk is full: the site says so and ends; somebody makes room, and starts it again."""
@@ -443,13 +445,15 @@ class ChangingChaos:
     # Sending.
 
     async def _send(self, site: SiteId) -> None:
+        """Send at a site; when a client has moved, the next one is another source, it may overtake the first."""
+        moved, source = 0, site
         while self.trouble:
             try:
                 async with connect(self.clients[site], timeout=2.0) as client:
                     waiting: set[asyncio.Task[None]] = set()
                     try:
                         while self.trouble:
-                            waiting.add(asyncio.create_task(self._post(client, site)))
+                            waiting.add(asyncio.create_task(self._post(client, site, source)))
                             await asyncio.sleep(self.chance.uniform(0.0, 0.15))
                             if len(waiting) > 10:
                                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -462,19 +466,22 @@ class ChangingChaos:
                         raise
                     finally:
                         await asyncio.gather(*waiting, return_exceptions=True)
+                        moved += client.site not in ("", site)
+                        source = f"{site}#{moved}" if moved else site
             except OrdercastError:
                 await asyncio.sleep(0.1)
 
-    async def _post(self, client: Client, site: SiteId) -> None:
+    async def _post(self, client: Client, site: SiteId, source: str) -> None:
         groups: tuple[GroupId, ...] = (self.chance.choice(sorted(self.known["groups"])),)
         if self.chance.random() < 0.2:
             groups = UNION
         self.numbers[site] += 1
         number, life = self.numbers[site], self.disks[site]
-        name = f"{site}:{number}" if not life else f"{site}/{life + 1}:{number}"
+        name = f"{source}:{number}" if not life else f"{source}/{life + 1}:{number}"
         acks: list[AckLevel] = ["none", "ordered", "safe"]
         ack = self.chance.choice(acks)
-        self.judge.sent(name, site, number, groups)
+        self.judge.sent(name, source, number, groups)
+        at, disks = {client.site or site}, dict(self.disks)
         try:
             await client.multicast_many(groups, [name.encode() + b" " + bytes(self.chance.choice([0, 50, 500]))], ack)
         except LocalError:
@@ -484,7 +491,11 @@ class ChangingChaos:
             raise
         else:
             self.counts[f"ack {ack}"] += 1
-            if life != self.disks[site]:
+            at.add(client.site or site)
+            if at != {site} or source != site:  # what was read at its first site says nothing at another
+                self.strays[name] = at
+                self.judge.sends[name] = self.judge.sends[name]._replace(after=0)
+            if life != self.disks[site] or (name in self.strays and disks != self.disks):
                 self.judge.lost.add(name)
             elif ack == "safe":
                 there = {site for group in groups for site in self.known["groups"].get(group, {}).get("there", ())}
