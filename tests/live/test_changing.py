@@ -11,8 +11,9 @@ import ordercast
 from ordercast.client import sync
 from ordercast.client.values import Delivered, Event, Restored, ViewChanged
 from ordercast.errors import InputError, LocalError
-from ordercast.live.config import Cluster
+from ordercast.live.config import Cluster, Security
 from ordercast.live.site import Site
+from ordercast.live.tls import make_certs
 from ordercast.names import Delivery, Policy
 from tests.support.live import Running, begun, cluster, kill, quiet, run, until
 
@@ -649,6 +650,37 @@ def test_an_old_copy_of_a_disk_is_refused_by_name(tmp_path: Path) -> None:
         await begun(sites)
         await sites["r"].multicast("c", b"4", ack="safe")
         await quiet(sites)
+        await stop(sites)
+
+    run(work())
+
+
+@pytest.mark.slow
+def test_groups_change_sites_join_and_clients_survive_behind_tls(tmp_path: Path) -> None:
+    make_certs(tmp_path / "certs", ["p", "q", "r", "s"])
+    certs = str(tmp_path / "certs")
+    secure = {**FAST, "security": Security(certs=certs, tokens={"t": "teller"})}
+
+    async def work() -> None:
+        config = cluster(tmp_path, GROUPS, **secure)
+        sites = await start(config)
+        new = cluster(tmp_path / "new", {"a": ["s"]}, **secure)
+        there = {"sites": {**config.sites, **new.sites}, "clients": new.clients, "folder": str(tmp_path / "new")}
+        async with ordercast.connect(config.clients["p"], "t", ca=Path(certs) / "ca.pem") as client:
+            await client.create_group("d", ["p", "q"])
+            await client.multicast("d", b"one", ack="safe")
+            await client.change("add", "", ["s"], {"address": new.sites["s"]})
+            s = Site(Cluster(**{**secure, **there, "groups": GROUPS}), "s", joins=True)
+            await s.start()
+            await client.join_group("d", "s")
+            await begun({**sites, "s": s})
+            await s.multicast("d", b"two", ack="safe")
+            await kill(sites.pop("p"))
+            async with asyncio.timeout(30):
+                await client.multicast("d", b"three", ack="safe")
+            assert client.site != "p", "it went elsewhere, and was let in"
+        await quiet({**sites, "s": s})
+        await s.stop()
         await stop(sites)
 
     run(work())

@@ -102,7 +102,11 @@ def wanted(
                 continue
             draft = after
         draft = draft.answering(site, number)
-    draft = msgspec.structs.replace(draft, lives={**draft.lives, **{s: v for s, v in new.items() if s in draft.sites}})
+    taken_in = {site: life for site, life in new.items() if site in draft.sites}
+    lost = any(site in setup.lives or site in setup.founders for site in taken_in)
+    draft = msgspec.structs.replace(
+        draft, lives={**draft.lives, **taken_in}, disks=setup.number + 1 if lost else draft.disks
+    )
     other = new.keys() | (setup.sites.keys() - draft.sites.keys())  # with an empty disk, or removed (errata 97)
     again_for = {c for c, of_class in setup.classes.items() if of_class.remembered & other}
     away = _away(setup, draft, suspected, waits)

@@ -155,6 +155,8 @@ class Setup(msgspec.Struct, frozen=True, array_like=True, dict=True):
     """For each site which of its requests were answered: all up to the first number, and the others by name."""
     founders: dict[SiteId, int] = {}
     """The sites of the first configuration, and the incarnation in which each of them began."""
+    disks: int = 0
+    """The configuration that last took in a site whose disk was lost; one that was added, and is new, has lost none."""
 
     def members(self, group: GroupId) -> tuple[SiteId, ...]:
         """Return who is in a group now."""
@@ -198,11 +200,6 @@ class Setup(msgspec.Struct, frozen=True, array_like=True, dict=True):
     def is_member(self, site: SiteId) -> bool:
         """Whether a site is in any group now."""
         return any(site in of_class.sites for of_class in self.classes.values())
-
-    @property
-    def disks(self) -> int:
-        """The configuration that last took in a site with an empty disk; 0 when none has."""
-        return max((number for _, number in self.lives.values()), default=0)
 
     def has_answered(self, site: SiteId, request: int) -> bool:
         """Whether a request of a site was answered, in this configuration or in an earlier one."""
