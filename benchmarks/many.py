@@ -2,7 +2,7 @@
 
 Sites are embedded in a few processes and talk over TCP; each is durable. One member of each group sends at a steady
 pace, and each member notes when a message was sent and when it came. After a quiet time a site joins a group, or leaves
-it, every second or so. The stall of a change is the longest time that a message took to a group whose class was closed
+it, every few seconds. The stall of a change is the longest time that a message took to a group whose class was closed
 and opened; all other groups are to be as fast as in the quiet time.
 
 Run: python -m benchmarks.many [--sites 200] [--changes 40] [--level total]
@@ -34,7 +34,7 @@ from ordercast.live.ports import free_ports
 
 GROUPS, SIZE, PROCESSES = 40, 5, 2
 PICTURE = Path(__file__).parent / "many.svg"
-SETTLE_S, QUIET_S, PAUSE_S = 10.0, 30.0, 1.0
+SETTLE_S, QUIET_S, TOLD_S = 10.0, 40.0, 3.0  # so long it may take until everybody has heard of a change
 Rows = np.ndarray[Any, Any]
 
 
@@ -111,8 +111,8 @@ def write_cluster(folder: Path, sites: int, level: str, suspect: float) -> tuple
 class Operator:
     """Asks for changes, one after the other, and notes when, and which groups each of them stopped."""
 
-    def __init__(self, groups: dict[str, list[str]], client: Client) -> None:
-        self.groups, self.client, self.chance = groups, client, random.Random(8)
+    def __init__(self, groups: dict[str, list[str]], client: Client, pause: float) -> None:
+        self.groups, self.client, self.pause, self.chance = groups, client, pause, random.Random(8)
         self.done: list[tuple[str, float, float, frozenset[int]]] = []
 
     async def classes(self) -> dict[str, str]:
@@ -140,7 +140,7 @@ class Operator:
             stopped = frozenset(int(name[1:]) for name in after if after[name] != before.get(name))
             self.done.append((("join", "leave")[index % 2], asked, ready, stopped))
             print(f"{self.done[-1][0]} {site} {group}: {ready - asked:.2f} s, {len(stopped)} groups", flush=True)
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(self.pause)
 
 
 async def operate(folder: Path, asked: argparse.Namespace) -> tuple[Operator, float]:
@@ -162,7 +162,7 @@ async def operate(folder: Path, asked: argparse.Namespace) -> tuple[Operator, fl
                     started = time.monotonic() - begun
                     (folder / "go").touch()
                     await asyncio.sleep(SETTLE_S + QUIET_S)
-                    operator = Operator(groups, client)
+                    operator = Operator(groups, client, asked.pause)
                     await operator.change(names, asked.changes)
                     break
             except OrdercastError as error:
@@ -186,7 +186,7 @@ def judge(folder: Path, operator: Operator) -> tuple[list[list[float]], dict[str
     took = 1000 * (came - sent)
     first, last = operator.done[0][1], operator.done[-1][2]
     quiet = (sent > first - QUIET_S) & (sent < first - 1)
-    stalls, beside = [], (sent > first) & (sent < last + PAUSE_S)
+    stalls, beside = [], (sent > first) & (sent < last + TOLD_S)
     for _, asked, ready, stopped in operator.done:
         now = (sent > asked - 0.5) & (sent < ready + 0.3)
         touched = np.isin(group, sorted(stopped))
@@ -221,7 +221,8 @@ def main() -> int:
     parser.add_argument("--changes", type=int, default=40)
     parser.add_argument("--level", default="total")
     parser.add_argument("--suspect", type=float, default=10.0)
-    parser.add_argument("--pace", type=float, default=0.5, help="seconds between two messages to a group")
+    parser.add_argument("--pace", type=float, default=1.0, help="seconds between two messages to a group")
+    parser.add_argument("--pause", type=float, default=4.0, help="seconds between two changes")
     parser.add_argument("--crowd", nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.crowd:
@@ -248,7 +249,7 @@ def main() -> int:
     draw(stalls, latencies, f"{asked.sites} sites, {GROUPS} groups of {SIZE}, level {asked.level}")
     told = (
         f"Embedded in {PROCESSES} processes, durable, policy available, {1 / asked.pace:g} messages a second to each"
-        " group; over time: [many.svg](many.svg)."
+        f" group, a change every {asked.pause:g} s; over time: [many.svg](many.svg)."
     )
     command = f"python -m benchmarks.many --sites {asked.sites} --level {asked.level}"
     record(f"Many sites: changes under traffic, level {asked.level}", command, [*table(["", ""], rows), "", told])
