@@ -20,7 +20,7 @@ from ordercast.sim.network import Network
 
 ALL = frozenset({"fifo", "total", "acyclic"})
 QUIET = Network(latency=1.0)
-STEP = 1 if "ORDERCAST_CAMPAIGN" in os.environ else 10
+STEP = 1 if "ORDERCAST_CAMPAIGN" in os.environ else 17
 """Of the effects after which a site dies: every tenth in a test run, each single one in `make sim`."""
 
 
