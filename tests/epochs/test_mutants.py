@@ -46,10 +46,11 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]]]] = [
     ("new messages are handed over before old ones", O, [("        behind = max(numbers) if self._holds_back() else 0", "        behind = 0")]),
     ("a class that was closed in vain stays closed", P, [("        found = self.closed | self.halted | (", "        found = set[ClassId]() | (")]),
     ("wishes are not repeated", P, [("            if other != self.me:\n                self.say(other, wish)", "            pass")]),
+    ("what is gone stays", P, [("kept = {key: value for key, value in before.items() if key not in without} if without else before", "kept = before")]),
+    ("who is behind takes news for the whole", P, [("        elif decision.number == site.setup.number + 1:\n            self._decided(sender, msgspec", "        elif decision.number > site.setup.number:\n            self._decided(sender, msgspec")]),
     ("a decision is not told to who is behind", P, [("                    site.say(sender, self.told(number, known=theirs == number - 1))", "                    pass")]),
     ("an event inside another is not appended", P, [("                    self.out += self.step_again(Received(sender, message, class_id))", "                    self.feed(class_id, Received(sender, message, class_id))")]),
     ("superseded is done", P, [("                if at > number:\n                    self.behind.ask(sender)\n                else:\n                    self.opening.done(which)", "                self.opening.done(which)")]),
-    ("an empty disk that is waited for is waited for", M, [("            news |= sender in self.state.asked and sender not in self.state.reports\n", "")]),
     ("a removed source is waited for", C, [("    other = new.keys() | (setup.sites.keys() - draft.sites.keys())", "    other = new.keys() | set()")]),
 ]  # fmt: skip
 G = "protocols.propagation"
