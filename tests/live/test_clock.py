@@ -14,11 +14,11 @@ from tests.support.live import Running, cluster, quiet, run
 def test_a_clock_that_is_set_does_not_move_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = WallClock()
     before = now()
-    assert abs(before - time.time()) < 60, "it is about the time of day"
+    assert abs(before - time.time()) < 3600, "it is about the time of day"
     for hours in (-5, 5):
         monkeypatch.setattr(clock, "time", lambda hours=hours: time.time() + 3600 * hours)
         after = now()
-        assert before <= after < before + 60
+        assert before <= after < before + 3600, "it moved by less than the clock did"
         before = after
 
 

@@ -1,8 +1,9 @@
 """The manager: leads the council to the next configuration (GS88 §5.1, §5.2.1; errata 20, 21).
 
-The first member of the council that is not suspected is the manager; when two think so, ballots decide. What a manager
-knows is not durable: one that dies at any step is followed by another, which asks everybody again. A ballot fixes
-whom it counts on; when somebody is suspected meanwhile, the manager begins again in a higher one.
+The first member of the council that is not suspected is the manager, those who have lost their disks last (errata
+113); when two think so, ballots decide. What a manager knows is not durable: one that dies at any step is followed by
+another, which asks everybody again. A ballot fixes whom it counts on; when somebody is suspected meanwhile, the manager
+begins again in a higher one.
 
     PREPARING   a majority of the council must promise; if one has accepted a decision, that is the decision
     PLANNING    the host makes the classes

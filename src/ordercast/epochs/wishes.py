@@ -16,7 +16,7 @@ class Wishes(Obstacles):
 
     @property
     def leads(self) -> bool:
-        """Whether this site is the first of the council that it does not suspect."""
+        """Whether this site is the manager, as far as it knows."""
         site = self.site
         return site.leader == site.me
 
