@@ -61,6 +61,7 @@ bench: setup  ## run the benchmarks and rewrite their tables in benchmarks/RESUL
 	@$(PYTHON) -m benchmarks.plan_speed
 	@$(PYTHON) -m benchmarks.protocol_costs
 	@$(PYTHON) -m benchmarks.swap_latency
+	@$(PYTHON) -m benchmarks.swap_places
 	@$(PYTHON) -m benchmarks.sim_speed
 	@$(PYTHON) -m benchmarks.exploration
 	@$(PYTHON) -m benchmarks.history

@@ -178,7 +178,7 @@ def main() -> int:
     asked = parser.parse_args()
     size = (asked.sites, asked.groups)
     with ProcessPoolExecutor(2) as pool:
-        sizes = {protocol: (60, 12) if MACHINES[protocol].knows_sources else size for protocol in MACHINES}
+        sizes = {protocol: (60, 12) if MACHINES[protocol].waits_for_sources else size for protocol in MACHINES}
         changes = [pool.submit(change, name, level, sizes[name]) for name in MACHINES for level in Level]
         changes += [pool.submit(change, "propagation", level, size, True) for level in Level]
         quiet = [pool.submit(steady, name, delivery, *sizes[name]) for name in MACHINES for delivery in Delivery]

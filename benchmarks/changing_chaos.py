@@ -45,6 +45,7 @@ def trial(job: Job) -> tuple[str, Counter[str]]:
     what = f"{protocol} {policy} {delivery} {level}{' causal' if causal else ''}, seed {seed}"
     print(f"{what}: {found['kill']} kills, {found['change']} changes, {found['deliveries']} deliveries", flush=True)
     if broken:
+        (folder / "broken.txt").write_text("\n".join(f"{name}: {says}" for name, says in broken))
         print(f"broken: {what}: {broken[:3]}; what is left of it: {folder}", flush=True)
     else:
         shutil.rmtree(folder)

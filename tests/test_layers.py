@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "wire": {"names", "errors", "core", "protocols", "epochs", "wire"},
     "history": {"names", "errors", "core", "wire", "epochs", "history"},
     "client": {"names", "errors", "wire", "client"},
+    "swap": {"names", "errors", "client"},
     "live": LIVE,
     "runs": {"names", "errors", "membership", "runs"},
     "show": {"names", "errors", "planning", "sim", "verify", "show"},

@@ -51,6 +51,17 @@ class Objective(StrEnum):
     LOAD = "load"
 
 
+class Shape(StrEnum):
+    """The tree of a swap object (HTW00 §4 takes any spanning tree)."""
+
+    BALANCED = "balanced"
+    """Two children each: its depth is logarithmic."""
+    STAR = "star"
+    """All below the root: two hops at most, and the root carries everything."""
+    PATH = "path"
+    """One below the other: nobody has more than two neighbours."""
+
+
 class Planner(StrEnum):
     """The planners by name."""
 

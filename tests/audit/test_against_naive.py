@@ -16,7 +16,7 @@ from tests.audit.naive import Naive, Run
 from tests.audit.shapes import make_run
 from tests.audit.written import write
 
-MANY = 2_000 if "ORDERCAST_CAMPAIGN" in os.environ else 200
+MANY = 2_000 if "ORDERCAST_CAMPAIGN" in os.environ else 100
 EXACT_COUNTS = ("creation", "duplicate", "completeness")
 NEED_NOT = ("total", "acyclic", "classes")  # not judged where the level does not need them
 

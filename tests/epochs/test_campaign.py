@@ -5,7 +5,7 @@ import pytest
 from ordercast.sim.changing import judge
 from tests.support.epoch_campaign import FOUND, KINDS, case
 
-SEEDS, SHARE = 300, 20
+SEEDS, SHARE = 160, 20
 
 
 @pytest.mark.slow

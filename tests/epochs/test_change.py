@@ -161,6 +161,21 @@ def test_causal_order_with_rollback_is_refused() -> None:
         first_setup("ab", {"x": GroupSetup(("a", "b"), policy=AVAILABLE, delivery=Delivery.AGREED)}, causal=True)
 
 
+def test_causal_order_takes_a_protocol_that_keeps_it() -> None:
+    """One that keeps it inside one order only has all groups in one; one that keeps none is refused by name."""
+    groups = {
+        name: GroupSetup(tuple(sites), "combining", delivery=Delivery.SAFE)
+        for name, sites in (("x", "ab"), ("y", "cd"))
+    }
+    one = first_setup("abcd", groups, causal=True)
+    several = ask(one, Set("x", protocol="sequencer")).setup
+    refused = ask(one, Set("x", protocol="two-phase"), AddSite("e")).refused
+
+    assert [of_class.parts for of_class in one.classes.values()] == [(("x", "y"),)]
+    assert [of_class.parts for of_class in several.classes.values()] == [(("x",), ("y",))]
+    assert refused[0][2].startswith("protocol two-phase keeps no causal order")
+
+
 def test_the_council_is_five_sites_those_who_are_there_first() -> None:
     sites = dict.fromkeys("abcdefg", "")
 

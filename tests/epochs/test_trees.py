@@ -63,6 +63,16 @@ def test_a_change_under_load_closes_along_the_tree(change: Change, planner: Plan
     assert "Fetch" not in world.messages, "nobody lacks anything"
 
 
+@pytest.mark.parametrize("change", [Join("z", "a"), Leave("x", "a"), Create("w", ("a", "e")), Delete("y")], ids=str)
+@pytest.mark.parametrize("protocol", ["sequencer", "arrow", "combining", "hybrid"])
+def test_other_machines_order_their_end(change: Change, protocol: str) -> None:
+    """A sequencer tells its last numbers, a swap object has a last message: nobody stops, nobody reports."""
+    world = run(setup(CHAIN, "abcdepq", protocol=protocol), (10.0, "q", change))
+
+    assert along(world) == [ClassId(1, 0)]
+    assert "Fetch" not in world.messages, "nobody lacks anything"
+
+
 def test_nobody_stops_before_it_is_decided() -> None:
     of = setup(CHAIN)
     case = Case(of, frozenset(), Network(latency=1.0), 1, sends(of, 60, 30.0), ((10.0, "a", Join("z", "a")),))

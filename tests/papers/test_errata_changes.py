@@ -71,9 +71,9 @@ def changed(
     return world
 
 
-def broken(rule: tuple[str, str], cases: Iterable[Case | int]) -> set[str]:
+def broken(rule: tuple[str, str], cases: Iterable[Case | int], *more: tuple[str, str]) -> set[str]:
     """Return what is broken in any of these cases, or seeds of the campaign, with the printed rule in our code."""
-    with planted("epochs", rule):
+    with planted("epochs", rule, *more):
         changing = importlib.import_module("ordercast.sim.changing")
         of_seed = importlib.import_module("tests.support.epoch_campaign").case
         for case in cases:
@@ -331,7 +331,8 @@ def test_errata_22_everything_after_the_common_prefix_is_rolled_back() -> None:
     case = Case(ours, PROMISES, QUIET, 1, sends, (), silent, suspect_after=4.0)
     rule = ("            return track.entries[index:]", "            return [entry]")
 
-    assert broken(rule, [case, 300, 322])
+    later = ("undone = self._with_later(undone)", "pass")  # our rule for one group would hide it (errata 117)
+    assert broken(rule, [case, 300, 322], later)
     found, world = judge(case)
     assert found == [] and log(world, "c") == log(world, "d")
 

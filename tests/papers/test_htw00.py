@@ -2,6 +2,12 @@
 
 import pytest
 
+from ordercast.errors import InputError
+from ordercast.membership.table import Membership
+from ordercast.names import Shape
+from ordercast.protocols.registry import MACHINES
+from ordercast.sim.network import Network
+from ordercast.sim.scenario import Scenario, deploy, run
 from tests.support.latency import until_ordered
 
 
@@ -23,3 +29,25 @@ def test_one_after_the_other_the_arrow_and_its_counting_version_are_the_same() -
     assert until_ordered("arrow-counting", 8, at_once=False, rounds=4) == until_ordered(
         "arrow", 8, at_once=False, rounds=4
     )
+
+
+@pytest.mark.parametrize("shape", list(Shape))
+@pytest.mark.parametrize("protocol", [name for name, kind in MACHINES.items() if kind.tree])
+def test_any_tree_will_do(protocol: str, shape: Shape) -> None:
+    """HTW00 §4 takes any spanning tree: the shape changes the way of a swap, and nothing that is promised."""
+    members = Membership.of({"A": "abcd", "B": "bcde", "C": "efa"})
+    verdict = run(Scenario(members, protocol, tree=shape, network=Network(jitter=3.0, loss=0.1), seed=5))
+
+    assert verdict.ok, verdict.findings
+
+
+def test_a_shape_without_a_tree_is_refused() -> None:
+    with pytest.raises(InputError, match="protocol sequencer has no tree of a swap object"):
+        deploy(Scenario(Membership.of({"A": "ab"}), "sequencer", tree=Shape.PATH))
+
+
+def test_a_star_is_two_hops_deep_and_a_path_is_long() -> None:
+    """A lone swap goes to the sink: the root at first, then the last who swapped."""
+    hops = {shape: until_ordered("arrow", 1, False, 20, 32, shape)[2] for shape in Shape}
+
+    assert hops[Shape.STAR] == 2 < hops[Shape.BALANCED] <= 10 < hops[Shape.PATH] <= 31

@@ -6,7 +6,7 @@ import random
 from msgspec.structs import replace
 
 from ordercast.membership.table import Membership
-from ordercast.names import ClassRule, Level, Planner
+from ordercast.names import ClassRule, Level, Planner, Shape
 from ordercast.protocols.registry import MACHINES, Causal
 from ordercast.sim.explorer import Case
 from ordercast.sim.happenings import Crash
@@ -40,6 +40,7 @@ def scenario(kind: Kind, mix: str, seed: int) -> Scenario:
         protocol.removesuffix("-hybrid"),
         groups_alone=alone,
         planner=Planner.BEST if chance.random() < 0.05 else chance.choice(QUICK),
+        tree=list(Shape)[seed % 3] if protocol in MACHINES and MACHINES[protocol].tree else Shape.BALANCED,
         level=level,
         class_rule=rule,
         causal=causal,

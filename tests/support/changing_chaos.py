@@ -191,6 +191,7 @@ class ChangingChaos:
         self.deleted: set[GroupId] = set()
         self.known: dict[str, Any] = {}  # the newest configuration that was heard of
         self.trouble = self.reading = True
+        self.begun = False
 
     # Processes.
 
@@ -224,9 +225,10 @@ class ChangingChaos:
             self.start(site)
         tasks: list[asyncio.Task[None]] = []
         try:
-            await self._settled()
             self.applications = {site: Application(self, site) for site in SITES}
             tasks += [asyncio.create_task(application.run()) for application in self.applications.values()]
+            await self._settled()  # who was suspected at the start is given a state by an application
+            self.begun = True
             senders = [asyncio.create_task(self._send(site)) for site in SITES]
             senders += [asyncio.create_task(rover.send()) for rover in self.rovers]
             tasks += [*senders, *(asyncio.create_task(rover.read()) for rover in self.rovers)]
@@ -262,8 +264,8 @@ class ChangingChaos:
     async def _hurt(self, kind: str) -> None:
         chance, site = self.chance, self.chance.choice(SITES)
         await asyncio.sleep(chance.uniform(0.0, 0.6))
-        if kind in ("lose", "replace"):
-            await self._settled()  # one lost disk at a time is survived, two at once may not be
+        if kind in ("lose", "replace"):  # one lost disk at a time is survived, two at once may not be
+            await self._settled(states=kind == "lose")  # a removal waits until nobody needs the site (errata 114)
         self.counts[kind] += 1
         if kind == "replace":
             await self._replace(site)
@@ -395,29 +397,33 @@ class ChangingChaos:
                 async with asyncio.timeout(3), connect(self.clients[site], timeout=2.0) as client:
                     known, status = await client.configuration(), await client.status()
                     found.append({"site": site, "known": known, "status": status})
-                    same = {key: value for key, value in known.items() if key not in ("manager", "suspected")}
+                    own = ("manager", "suspected", "joining")
+                    same = {key: value for key, value in known.items() if key not in own}
                     if known["number"]:
                         self.judge.decided(site, known["number"], same)
                     if known["number"] >= self.known.get("number", 0):
                         self.known = known
         return found
 
-    async def _settled(self) -> None:
-        """Wait until all sites are in one configuration, nobody is away, and nothing is held."""
+    async def _settled(self, *, states: bool = False) -> None:
+        """Wait until all sites are in one configuration, nobody is away, and nothing is held; or waits for a state."""
         self.calm.set()
         try:
-            await self._wait_settled()
+            await self._wait_settled(states)
         finally:
             self.calm.clear()
 
-    async def _wait_settled(self) -> None:
+    async def _wait_settled(self, states: bool) -> None:
         until, left = time.monotonic() + SETTLE_S, ""
         while time.monotonic() < until:
             found = await self._look()
             numbers = {one["known"]["number"] for one in found}
             left = f"{len(found)} of {len(SITES)} sites answer, in configurations {numbers}"
+            if states and any(one["known"]["joining"] for one in found):
+                await asyncio.sleep(0.1)
+                continue
             if len(found) == len(SITES) and len(numbers) == 1 and numbers != {0} and not self.known["away"]:
-                if not self.trouble or not hasattr(self, "applications"):
+                if not self.trouble or not self.begun:
                     held = {one["site"]: one["status"]["held"][:2] for one in found if one["status"]["held"]}
                     unsafe = {
                         o["site"]: o["status"]["unsafe_envelopes"] for o in found if o["status"]["unsafe_envelopes"]
@@ -445,9 +451,13 @@ class ChangingChaos:
     # Sending.
 
     async def _send(self, site: SiteId) -> None:
-        """Send at a site; when a client has moved, the next one is another source, it may overtake the first."""
+        """Send at a site; when a client has moved, or was not told of posts, the next one is another source.
+
+        What the first one does not know may come late, and the next one may move meanwhile and overtake it.
+        """
         moved, source = 0, site
         while self.trouble:
+            lost = self.counts["posts lost"]
             try:
                 async with connect(self.clients[site], timeout=2.0) as client:
                     waiting: set[asyncio.Task[None]] = set()
@@ -466,7 +476,7 @@ class ChangingChaos:
                         raise
                     finally:
                         await asyncio.gather(*waiting, return_exceptions=True)
-                        moved += client.site not in ("", site)
+                        moved += client.site not in ("", site) or self.counts["posts lost"] > lost
                         source = f"{site}#{moved}" if moved else site
             except OrdercastError:
                 await asyncio.sleep(0.1)
@@ -488,6 +498,7 @@ class ChangingChaos:
             self.judge.dropped.add(name)
         except OrdercastError:
             self.judge.lost.add(name)  # it may have been sent, or not
+            self.counts["posts lost"] += 1
             raise
         else:
             self.counts[f"ack {ack}"] += 1

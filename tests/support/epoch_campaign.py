@@ -77,7 +77,7 @@ def change(setup: Setup, chance: random.Random) -> Change:
     found: list[Change] = [
         Join(group, site), Join(group, site), Leave(group, site), Leave(group, site), Create("h0", some),
         Create("h1", some), Delete(group), Delete("h0"), Set(group, planner=chance.choice(PLANNERS)),
-        Set(group, protocol=protocol if not setup.causal else None), Set(group, policy=chance.choice(list(Policy))),
+        Set(group, protocol=protocol), Set(group, policy=chance.choice(list(Policy))),
         AddSite(site, "elsewhere"),
     ]  # fmt: skip
     return chance.choice(found)

@@ -7,14 +7,13 @@ from msgspec.structs import replace
 from ordercast.core.effects import Effect, Send
 from ordercast.core.streams import Carry
 from ordercast.membership.table import Membership
-from ordercast.names import SiteId
+from ordercast.names import Shape, SiteId
 from ordercast.protocols.swap.counting import Count, Numbered
 from ordercast.protocols.swap.multicast import Ordered, Swap
 from ordercast.sim.network import Network
 from ordercast.sim.scenario import Scenario, deploy
 from ordercast.sim.world import World
 
-SITES = [f"s{index:02}" for index in range(64)]
 APART = 200.0  # between rounds: everything is quiet again
 
 
@@ -38,18 +37,21 @@ class _Clocked(World):
         super()._apply(site, effects)
 
 
-def until_ordered(protocol: str, senders: int, at_once: bool, rounds: int = 20) -> tuple[float, float, int]:
+def until_ordered(
+    protocol: str, senders: int, at_once: bool, rounds: int = 20, sites: int = 64, shape: Shape = Shape.BALANCED
+) -> tuple[float, float, int]:
     """Return mean and worst latency until ordered, and the most hops."""
-    deployment = deploy(Scenario(Membership.of({"all": SITES}), protocol, senders=0))
-    deployment = replace(deployment, groups=replace(deployment.groups, sources=tuple(SITES)))
+    names = [f"s{index:03}" for index in range(sites)]
+    deployment = deploy(Scenario(Membership.of({"all": names}), protocol, tree=shape, senders=0))
+    deployment = replace(deployment, groups=replace(deployment.groups, sources=tuple(names)))
     world = _Clocked(deployment, network=Network(), tick=1.0)
     world.watch_orders()
     chance = random.Random(0)
     begun: dict[tuple[str, int], float] = {}
-    sent = dict.fromkeys(SITES, 0)
+    sent = dict.fromkeys(names, 0)
     time = 1.0
     for _ in range(rounds):
-        for site in chance.sample(SITES, senders):
+        for site in chance.sample(names, senders):
             sent[site] += 1
             begun[site, sent[site]] = time
             world.multicast(time, site, ("all",))

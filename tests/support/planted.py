@@ -5,6 +5,7 @@ import sys
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from ordercast.protocols import registry as deployment
@@ -12,7 +13,8 @@ from ordercast.protocols import registry as deployment
 SWAPS = [f"swap.{name}" for name in ("multicast", "arrow", "combining", "hybrid", "counting")]
 PASSING = [f"propagation.{name}" for name in ("messages", "own", "pasts", "rules", "machine")]
 SEQUENCING = [
-    f"sequencing.{name}" for name in ("messages", "sequencer", "sender", "member", "rules", "counts", "machine")
+    f"sequencing.{name}"
+    for name in ("messages", "sequencer", "sender", "member", "rules", "counts", "parts", "machine")
 ]
 PROTOCOLS = [*PASSING, "two_phase", "timestamp", *SWAPS, *SEQUENCING, "registry"]
 CORE = [f"ordercast.core.{name}" for name in ("stamps", "resume", "streams", "settling", "edges", "contexts")]
@@ -75,6 +77,7 @@ EPOCHS = [
         "manager",
         "stability",
         "states",
+        "undoing",
         "closed",
         "opening",
         "rules",
@@ -96,17 +99,9 @@ PLANNERS = [f"ordercast.planning.{name}" for name in ("forest", "propagation_gra
 @contextmanager
 def planted(module_name: str, *replacements: tuple[str, str]) -> Iterator[None]:
     """Run with lines of one module or package replaced; everything that is built from it is built anew."""
-    kinds = {"planning": PLANNERS, "node": NODES, "epochs": CHANGING, "founding": [*EPOCHS, *NODES]}
-    names = kinds.get(module_name.partition(".")[0], NAMES)
-    module_name = module_name.replace("founding", "epochs.founding")  # seen by worlds of nodes only
-    kept = {name: importlib.import_module(name) for name in names}
+    codes, _ = _replaced(module_name, replacements)
+    kept = {name: importlib.import_module(name) for name in codes}
     machines = dict(deployment.MACHINES)
-    codes = {name: Path(_origin(name)).read_text("utf-8") for name in names}
-    for text, replacement in replacements:
-        own = [name for name in names if f"{name}.".startswith(f"ordercast.{module_name}.") and text in codes[name]]
-        count = sum(codes[name].count(text) for name in own)
-        assert count == 1, f"{text!r} occurs {count} times in {module_name}"
-        codes[own[0]] = codes[own[0]].replace(text, replacement)
     try:
         for name, code in codes.items():
             path = _origin(name)
@@ -120,6 +115,33 @@ def planted(module_name: str, *replacements: tuple[str, str]) -> Iterator[None]:
         for name, module in kept.items():
             _put(name, module)
         deployment.MACHINES.update(machines)
+
+
+def check_planted(module_name: str, *replacements: tuple[str, str]) -> None:
+    """Each text to be replaced occurs once in the code of today, and what comes of it is code."""
+    codes, changed = _replaced(module_name, replacements)
+    for name in changed:
+        compile(codes[name], name, "exec")
+
+
+def _replaced(module_name: str, replacements: tuple[tuple[str, str], ...]) -> tuple[dict[str, str], set[str]]:
+    """Return the code of all modules that are built anew, in the order of their imports, and which of it is changed."""
+    kinds = {"planning": PLANNERS, "node": NODES, "epochs": CHANGING, "founding": [*EPOCHS, *NODES]}
+    names = kinds.get(module_name.partition(".")[0], NAMES)
+    module_name = module_name.replace("founding", "epochs.founding")  # seen by worlds of nodes only
+    codes, changed = {name: _code(name) for name in names}, set[str]()
+    for text, replacement in replacements:
+        own = [name for name in names if f"{name}.".startswith(f"ordercast.{module_name}.") and text in codes[name]]
+        count = sum(codes[name].count(text) for name in own)
+        assert count == 1, f"{text!r} occurs {count} times in {module_name}"
+        codes[own[0]] = codes[own[0]].replace(text, replacement)
+        changed.add(own[0])
+    return codes, changed
+
+
+@cache
+def _code(name: str) -> str:
+    return Path(_origin(name)).read_text("utf-8")
 
 
 def _put(name: str, module: types.ModuleType) -> None:

@@ -126,7 +126,7 @@ def test_the_judge_is_right_about_total_and_acyclic(seed: int) -> None:
 def test_random_plans_show_every_verdict() -> None:
     """The comparison above is worth something: it meets plans that are acyclic, only total, and neither."""
     verdicts = {
-        (v.findings["total"].ok, v.findings["acyclic"].ok) for v in (judge(random_plan(seed)) for seed in range(1500))
+        (v.findings["total"].ok, v.findings["acyclic"].ok) for v in (judge(random_plan(seed)) for seed in range(700))
     }
 
     assert {(True, True), (True, False), (False, False)} == verdicts

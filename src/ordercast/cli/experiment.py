@@ -27,7 +27,7 @@ def experiment(
 ) -> int:
     """Repeat the experiments of GS88 section 4 on Spark: tables, pictures, and one page that says what they show.
 
-    Example: ordercast experiment graph1 --runs 10 --out out/graph1
+    Example: ordercast experiment graph1 --runs 4 --best 2 --out out/graph1
 
     Parameters
     ----------

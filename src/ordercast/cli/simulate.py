@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ordercast.errors import InputError
 from ordercast.membership.files import read_membership
-from ordercast.names import ClassRule, Delivery, Level, Planner, Policy
+from ordercast.names import ClassRule, Delivery, Level, Planner, Policy, Shape
 from ordercast.show.terminal import Screen
 
 Protocol = Literal[
@@ -29,6 +29,7 @@ def simulate(
     *,
     protocol: Protocol = "propagation",
     planner: Planner = Planner.ELIMINATION,
+    tree: Shape = Shape.BALANCED,
     level: Level = Level.ACYCLIC,
     classes: ClassRule | None = None,
     causal: Annotated[bool, Parameter(negative="")] = False,
@@ -66,6 +67,8 @@ def simulate(
         are what the swaps are compared with.
     planner
         For propagation: greedy, elimination, metagroup, central or best.
+    tree
+        For arrow, combining and their counting versions: balanced, star or path; hybrid too.
     level
         What the classes are chosen for: total or acyclic.
     classes
@@ -128,8 +131,9 @@ def simulate(
         raise InputError("--messages and --senders must be at least 1, --jitter at least 0")
     members = read_membership(membership).with_unions(unions_of(union))
     if churn or change or suspect or policy is not None or delivery is not None:
-        if classes is not None or out is not None or picture is not None or workload != "uniform":
-            raise InputError("--classes, --out, --picture and --workload are for groups that do not change")
+        fixed = tree is not Shape.BALANCED or classes is not None or out is not None or picture is not None
+        if fixed or workload != "uniform":
+            raise InputError("--classes, --tree, --out, --picture and --workload are for groups that do not change")
         from ordercast.cli.changes import simulate_changes
 
         like = (protocol, planner, policy or Policy.AVAILABLE, delivery or Delivery.AGREED)
@@ -142,8 +146,9 @@ def simulate(
     network = Network(jitter=jitter, loss=loss, duplicate=duplicate, cuts=cuts)
     crashes = tuple(_crash(text) for text in crash)
     scenario = Scenario(
-        members, protocol, planner, level=level, class_rule=classes, causal=causal, messages=messages, senders=senders,
-        span=max(messages / 2, 1.0), workload=workload, several=several, network=network, crashes=crashes, seed=seed,
+        members, protocol, planner, tree=tree, level=level, class_rule=classes, causal=causal, messages=messages,
+        senders=senders, span=max(messages / 2, 1.0), workload=workload, several=several,
+        network=network, crashes=crashes, seed=seed,
     )  # fmt: skip
     known = deploy(scenario).sites
     for site in [c.site for c in crashes] + [site for c in cuts for site in (c.a, c.b)]:
@@ -245,6 +250,7 @@ def explore(
     *,
     protocol: Protocol = "propagation",
     planner: Planner = Planner.ELIMINATION,
+    tree: Shape = Shape.BALANCED,
     level: Level = Level.ACYCLIC,
     classes: ClassRule | None = None,
     causal: Annotated[bool, Parameter(negative="")] = False,
@@ -275,6 +281,8 @@ def explore(
         propagation, sequencer, arrow, combining, hybrid, two-phase, timestamp, arrow-counting or combining-counting.
     planner
         For propagation: greedy, elimination, metagroup, central or best.
+    tree
+        For arrow, combining and their counting versions: balanced, star or path; hybrid too.
     level
         What the classes are chosen for: total or acyclic.
     classes
@@ -323,8 +331,10 @@ def explore(
         raise InputError("--messages and --states must be at least 1, faults at least 0")
     members = read_membership(membership).with_unions(unions_of(union))
     if change:
-        if classes is not None or picture is not None or losses or duplicates or crashes or reorder:
-            raise InputError("with --change give faults as --fault; --classes and --picture are for groups that stay")
+        if tree is not Shape.BALANCED or classes is not None or picture is not None:
+            raise InputError("--classes, --tree and --picture are for groups that do not change")
+        if losses or duplicates or crashes or reorder:
+            raise InputError("with --change give faults as --fault")
         from ordercast.cli.changes import explore_change
 
         like = (protocol, planner, policy, delivery)
@@ -332,7 +342,7 @@ def explore(
     if fault:
         raise InputError("--fault goes with --change; without it give --losses, --duplicates, --crashes or --reorder")
     scenario = Scenario(
-        members, protocol, planner, level=level, class_rule=classes, causal=causal, senders=2, seed=seed
+        members, protocol, planner, tree=tree, level=level, class_rule=classes, causal=causal, senders=2, seed=seed
     )  # fmt: skip
     deployment = deploy(scenario)
     sources, groups = deployment.groups.sources, [(group,) for group in sorted(deployment.groups.members)]

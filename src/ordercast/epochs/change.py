@@ -32,7 +32,7 @@ from ordercast.names import ClassId, ClassRule, Delivery, GroupId, Level, Policy
 from ordercast.planning.classes import classes
 from ordercast.planning.make import make_plan
 from ordercast.planning.request import Budget, Request
-from ordercast.protocols.registry import MACHINES
+from ordercast.protocols.registry import MACHINES, Causal
 
 SEARCH = Budget(steps=20_000)  # for planner `best`: in steps, so that everybody gets the same plan
 PAST_AT_MOST = 256  # closed classes that are remembered; beyond, everything is closed once, and they are forgotten
@@ -121,7 +121,7 @@ def wanted(
     }
     if draft == setup and not again and not finish:
         return None
-    return Wanted(draft, tuple(sorted(again)), tuple(refused), finish)
+    return Wanted(draft, tuple(sorted(again)), tuple(refused), finish, tuple(sorted(suspected)))
 
 
 def waiting(
@@ -214,7 +214,7 @@ def plan_change(old: Setup, asked: Wanted) -> Planned:
     kept = {old.classes[class_id].groups: old.classes[class_id] for class_id in carried}
     opened: dict[ClassId, ClassSetup] = {}
     for index, groups in enumerate(sorted(made)):
-        of_class = kept.get(groups) or _finished(made[groups], ClassId(number, index), asked.setup)
+        of_class = kept.get(groups) or _finished(made[groups], ClassId(number, index), asked)
         opened[of_class.id] = of_class
     gone = [Past(tuple(sorted(old.classes[c].sites)), c.epoch, number) for c in closed]
     oldest = min((class_id.epoch for class_id in opened), default=number)
@@ -246,8 +246,9 @@ def _classes(draft: Setup) -> list[ClassSetup]:
     if not present:
         return []
     unions = [union for union in draft.unions if all(group in present for group in union)]
-    if draft.causal:
-        split = [tuple(_connected(present, unions))]
+    if draft.causal:  # the first group's protocol is everybody's: they are one class
+        whole = MACHINES[draft.groups[next(iter(present))].protocol].causal is Causal.ONE_PART
+        split = [(tuple(present),) if whole else tuple(_connected(present, unions))]
     else:
         split = [(groups,) for together in _together(draft) for groups in _connected(_only(present, together), unions)]
     return [_one(draft, parts, present, unions) for parts in split]
@@ -309,9 +310,10 @@ def _same(old: ClassSetup, new: ClassSetup | None) -> bool:
     return bare == new
 
 
-def _finished(made: ClassSetup, class_id: ClassId, draft: Setup) -> ClassSetup:
+def _finished(made: ClassSetup, class_id: ClassId, asked: Wanted) -> ClassSetup:
     """Give a class its id, its sources and, where its protocol needs one, its plan."""
-    named = "\n".join(sorted(site for site in draft.sites if site not in draft.away or site in made.sites))
+    out = {*asked.setup.away, *(asked.silent if made.policy is Policy.AVAILABLE else ())} - made.sites
+    named = "\n".join(sorted(asked.setup.sites.keys() - out))
     plan = None
     if MACHINES[made.protocol].plan:
         table = Membership.of(made.members).with_unions(made.unions)

@@ -186,9 +186,10 @@ class Manager(Wishes):
         waits = self._state_may_come(planned.closed, pending) or self._may_have_more(cuts, absent)
         if waits:
             self._release()
+        removed = site.setup.sites.keys() - planned.setup.sites.keys()
+        lost = self._would_lose(planned.setup, pending) or self._stranded(pending) - set(planned.closed) or waits
         if self._cannot_use_trees(pending, stopped) or (
-            pending != state.pending
-            and (self._would_lose(planned.setup, pending) or self._stranded(pending) - set(planned.closed) or waits)
+            pending != state.pending and (lost or self._still_give(removed, pending))
         ):
             state.pending, state.stopped = pending, sorted(stopped)  # what must wait is left out (errata 106)
             self._begin()
@@ -258,12 +259,15 @@ class Manager(Wishes):
     def held(self) -> list[Held]:
         """What waits here."""
         site, state = self.site, self.state
+        stay = sorted(self._still_give(self._removals(), state.pending)) if self.leads else []
+        waits_for = "somebody waits for the state of a group, which only this site can give"
+        removals = [Held(f"removal of {other}", waits_for, site.now) for other in stay]
         if state.phase is Phase.RESTING:
-            return []
+            return removals
         missing = {
             Phase.PREPARING: [other for other in site.setup.council if other not in state.promises],
             Phase.CLOSING: [other for other in state.asked if other not in state.reports],
             Phase.VOTING: [other for other in site.setup.council if other not in state.votes],
         }.get(state.phase, [])
         waits = f"{state.phase.name.lower()}: no answer yet from {', '.join(missing) or 'the planner'}"
-        return [Held(f"configuration {site.setup.number + 1}", waits, state.since)]
+        return [*removals, Held(f"configuration {site.setup.number + 1}", waits, state.since)]

@@ -231,6 +231,8 @@ class Wish(Control, frozen=True, gc=False, tag=77):
     """When I came with an empty disk and was not taken in yet: my incarnation."""
     accepted: bool = False
     """I have accepted a decision on the next number, and do not know what was decided."""
+    joining: tuple[GroupId, ...] = ()
+    """Groups whose state I wait for."""
 
     def __str__(self) -> str:
         return f"Wish {', '.join(_wishes(self)) or 'nothing'}"

@@ -1,6 +1,6 @@
 """What stands in the way of a change: who must be waited for, what must close too, who would lose a group's state."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -179,6 +179,28 @@ class Obstacles:
             if now and whole.intersection(new.away) and not whole.difference(new.away):
                 return True
         return False
+
+    def _joining(self, pending: dict[SiteId, tuple[GroupId, ...]]) -> dict[SiteId, set[GroupId]]:
+        """Return who waits for the state of groups: who says so, or has reported it."""
+        site, found = self.site, {who: set(groups) for who, groups in pending.items()}
+        told = {who: wish.joining for who, (_, wish) in self.state.wishes.items() if wish.number == site.setup.number}
+        for who, groups in {**told, site.me: tuple(site.installing.states)}.items():
+            found.setdefault(who, set()).update(groups)
+        return found
+
+    def _still_give(self, leaving: Collection[SiteId], pending: dict[SiteId, tuple[GroupId, ...]]) -> set[SiteId]:
+        """Return who of these is to give a state that nobody else can give: it is not removed now (errata 114).
+
+        Who removes a site may switch it off as soon as it is done. Who is not there gives nothing.
+        """
+        site, found = self.site, set[SiteId]()
+        there = set(leaving) - self.suspected - site.fresh.keys()
+        for who, groups in self._joining(pending).items() if there else ():
+            named = {j.group: (number, j.providers) for number, j in site.behind.joins() if j.site == who}  # the last
+            for number, providers in [named[group] for group in groups if group in named and who not in leaving]:
+                if all(other in leaving or self._gone(other, number) for other in providers):
+                    found |= there.intersection(providers)
+        return found
 
     def _forgot(self, provider: SiteId, number: int) -> bool:
         """Whether who was to give a state when a configuration opened has lost it, or was left out since."""

@@ -208,7 +208,7 @@ class Participant(Classes):
 
     def _wish(self) -> None:
         """Tell the manager what is asked for here, what stands still, and whom this site suspects."""
-        if not (self.asked_for or self.stands_still() or self.suspected or self._wishes):
+        if not (self.asked_for or self.stands_still() or self.suspected or self._wishes or self.installing.states):
             return
         wish, leader = self._its_wish(), self.leader
         for other in self.setup.council if wish.life else () if leader is None else (leader,):
@@ -219,7 +219,7 @@ class Participant(Classes):
         suspected, life = tuple(sorted(self.suspected)), 0 if self.admitted else self.source.incarnation
         accepted = self.council.accepted is not None
         asks, still = tuple(self.asks()), tuple(sorted(self.stands_still()))
-        return m.Wish(self.setup.number, asks, still, suspected, life, accepted)
+        return m.Wish(self.setup.number, asks, still, suspected, life, accepted, tuple(self.installing.states))
 
     # Snapshots.
 

@@ -5,7 +5,7 @@ import msgspec
 from ordercast.epochs.setup import GroupSetup, Setup
 from ordercast.errors import LocalError
 from ordercast.names import ClassId, Delivery, GroupId, Level, Planner, Policy, SiteId
-from ordercast.protocols.registry import MACHINES
+from ordercast.protocols.registry import MACHINES, Causal
 
 
 class Create(msgspec.Struct, frozen=True, array_like=True, tag="create"):
@@ -132,6 +132,8 @@ class Wanted(msgspec.Struct, frozen=True, array_like=True):
     refused: Refusals = ()
     finish: bool = False
     """Classes that close along their tree, and are held up, are closed by report."""
+    silent: tuple[SiteId, ...] = ()
+    """Who is suspected: classes that can go on without them are opened without them as sources (errata 115)."""
 
 
 class Planned(msgspec.Struct, frozen=True, array_like=True):
@@ -188,6 +190,8 @@ def _set(setup: Setup, change: Set) -> dict[GroupId, GroupSetup]:
     _check(change.group in setup.groups, f"there is no group {change.group!r}")
     class_id = setup.class_of.get(change.group)
     together = setup.classes[class_id].groups if class_id is not None else (change.group,)
+    if setup.causal:  # all groups are one class, also those that nobody is in now
+        together = tuple(setup.groups)
     given = {
         "protocol": change.protocol,
         "planner": change.planner,
@@ -210,6 +214,8 @@ def _check(holds: bool, otherwise: str) -> None:
 
 def check_options(group: GroupSetup, *, causal: bool) -> None:
     """Refuse what would be promised and not kept."""
+    if causal and MACHINES[group.protocol].causal is Causal.NEVER:
+        raise LocalError(f"protocol {group.protocol} keeps no causal order ({MACHINES[group.protocol].no_causal})")
     if causal and group.policy is Policy.AVAILABLE and group.delivery is Delivery.AGREED:
         # What is rolled back may have caused messages that stay (errata 22 iv).
         raise LocalError("causal order with policy available takes delivery safe")

@@ -85,13 +85,13 @@ class ClassSetup(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
         An earlier one that was under way, and is lost with the disk of its source, is waited for in vain.
         """
-        names = MACHINES[self.protocol].closes and len(self.groups) > 1
+        names = MACHINES[self.protocol].names_earlier and len(self.groups) > 1
         return self.needed | (set(self.sources) if names and (self.unions or self.level is Level.ACYCLIC) else set())
 
     @cached_property
     def open(self) -> bool:
         """Whether any site may send, also one that was added later."""
-        return not MACHINES[self.protocol].knows_sources
+        return not MACHINES[self.protocol].waits_for_sources
 
     def destinations(self, groups: Destination) -> tuple[SiteId, ...]:
         """Return who gets a message to these groups."""

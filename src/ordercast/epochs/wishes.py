@@ -4,7 +4,7 @@ from ordercast.epochs import messages as m
 from ordercast.epochs.behind import news_of
 from ordercast.epochs.change import wanted
 from ordercast.epochs.obstacles import Obstacles, Phase
-from ordercast.epochs.requests import Asked, Planned, Wanted
+from ordercast.epochs.requests import Asked, Planned, RemoveSite, Wanted
 from ordercast.names import ClassId, SiteId
 from ordercast.protocols.registry import MACHINES
 
@@ -35,11 +35,16 @@ class Wishes(Obstacles):
         return told & set(site.setup.council) - site.suspected
 
     def _wanted(self) -> Wanted | None:
-        asked, lives = self._asked(), self._lives()
+        lives, stay = self._lives(), self._still_give(self._removals(), self.state.pending)
+        asked = [one for one in self._asked() if not (isinstance(one[2], RemoveSite) and one[2].site in stay)]
         touch, finish = self._touch() | self._opened_since(), bool(self._held_up())
         pending = self.state.pending
         leave = {c for c in self.site.setup.classes if pending and self._state_may_come([c], pending)}
         return wanted(self.site.setup, asked, self.suspected, touch, lives, pending, leave, finish=finish)
+
+    def _removals(self) -> set[SiteId]:
+        """Return whom somebody wants to be removed."""
+        return {change.site for _, _, change in self._asked() if isinstance(change, RemoveSite)}
 
     def _finished(self, classes: set[ClassId]) -> None:
         """Somebody knows that everybody has everything of these classes: so it is for the configurations of them."""

@@ -155,6 +155,7 @@ class Changes:
             "council": list(setup.council),
             "manager": here.leader,
             "suspected": sorted(here.suspected),
+            "joining": sorted(here.installing.states),
             "away": {name: list(groups) for name, groups in setup.away.items()},
             "sites": {name: _address(at) for name, at in setup.sites.items()},
             "groups": {name: _group(setup, name) for name in setup.groups},

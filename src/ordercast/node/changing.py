@@ -69,6 +69,21 @@ class _Deployment:
 class ChangingChecker(Checker):
     """Checks what peers say; who may say what of which class, the participant knows."""
 
+    def __init__(self, participant: Participant, doubts: Callable[[SiteId, int], str | None]) -> None:
+        super().__init__(participant.me, Configuration({}, {}, ()), doubts)
+        self.participant = participant
+
+    def delivers(self, envelope: Envelope) -> bool:
+        """Whether this site is in a group of an envelope in its class: a class that closes has the groups it had.
+
+        Of a class that is not known here yet only bodies are checked that are there (errata 116).
+        """
+        setup, class_id = self.participant.setup, envelope.class_id
+        of_class = setup.classes.get(class_id) or self.participant.earlier.get(class_id)
+        if of_class is None:
+            return bool(envelope.body)
+        return any(self.me in of_class.members.get(group, ()) for group in envelope.groups)
+
     def knows(self, class_id: ClassId) -> bool:
         """A class may be of a configuration that this site has not heard of, or has forgotten."""
         return True
@@ -122,7 +137,7 @@ class ChangingNode(Node):
         self.participant = cast(Participant, self.machines)
         self.deliveries = ChangingDeliveries(frozenset(), self.configuration)
         self.reading.may_undo = lambda group: bool(self.participant.setup.may_undo(group))
-        self.intake.checker = ChangingChecker(me, self.configuration, self.peers.doubts)
+        self.intake.checker = ChangingChecker(self.participant, self.peers.doubts)
         self._number = -1  # of the configuration that the parts of the node know
         self._marks = (0, 0)  # the records that came before this configuration, and before the one before it
         self._tokens: dict[int, Any] = {}  # who waits for the answer to which request

@@ -98,11 +98,15 @@ class Checker:
         """Whether messages of a class bring envelopes of others."""
         return False
 
+    def delivers(self, envelope: Envelope) -> bool:
+        """Whether this site is in a group of an envelope."""
+        return not self.groups.isdisjoint(envelope.groups)
+
     def _check_body(self, envelope: Envelope, *, may_be_empty: bool) -> None:
-        """A body is a batch: wholly checked where it is delivered, its head elsewhere; a stub has none."""
-        if not self.groups.isdisjoint(envelope.groups):
+        """A body is a batch: wholly checked where it is delivered, its head elsewhere; a stub has none, nor an end."""
+        if self.delivers(envelope):
             batch.unpack(envelope.body)
-        elif envelope.body or not may_be_empty:
+        elif envelope.body or (envelope.groups and not may_be_empty):
             batch.read_head(envelope.body)
 
 

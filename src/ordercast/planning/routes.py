@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ordercast.errors import LocalError
-from ordercast.names import GroupId, SiteId
+from ordercast.names import GroupId, Shape, SiteId
 from ordercast.planning.plan import Plan
 
 
@@ -110,10 +110,10 @@ class Routes:
 
 
 class SpanningTree:
-    """A tree over some sites, for the swap objects; sites in heap order, so its depth is logarithmic."""
+    """A tree over some sites, for the swap objects; the sites are numbered by name, and the first is the root."""
 
-    def __init__(self, sites: Sequence[SiteId]) -> None:
-        self.sites = tuple(sorted(sites))
+    def __init__(self, sites: Sequence[SiteId], shape: Shape = Shape.BALANCED) -> None:
+        self.sites, self.shape = tuple(sorted(sites)), shape
         self.root = self.sites[0]
         self._number = {site: index for index, site in enumerate(self.sites)}
 
@@ -127,4 +127,8 @@ class SpanningTree:
     def parent(self, site: SiteId) -> SiteId | None:
         """Return the parent of a site, None at the root."""
         number = self._number.get(site)
-        return self.sites[(number - 1) // 2] if number else None
+        if not number:
+            return None
+        if self.shape is Shape.BALANCED:
+            return self.sites[(number - 1) // 2]
+        return self.sites[0 if self.shape is Shape.STAR else number - 1]

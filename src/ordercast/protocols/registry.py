@@ -16,11 +16,12 @@ from ordercast.core.machines import Machines, Snapshot
 from ordercast.core.snapshots import decode_snapshot, encode_snapshot
 from ordercast.core.source import Source
 from ordercast.errors import InputError, LocalError
-from ordercast.names import ClassId, ClassRule, Level, SiteId
+from ordercast.names import ClassId, ClassRule, Level, Shape, SiteId
 from ordercast.planning.plan import Plan
 from ordercast.planning.routes import Routes, SpanningTree
 from ordercast.protocols.propagation.machine import Propagation, PropagationState
-from ordercast.protocols.sequencing.machine import Sequencing, SequencingState
+from ordercast.protocols.sequencing.machine import Sequencing
+from ordercast.protocols.sequencing.parts import SequencingState
 from ordercast.protocols.swap.arrow import Arrow
 from ordercast.protocols.swap.combining import Combining
 from ordercast.protocols.swap.counting import (
@@ -64,7 +65,11 @@ class Protocol(msgspec.Struct, frozen=True):
     plan: bool = False
     """It runs over a plan."""
     closes: bool = False
-    """A class can be closed along its tree (GS88 §5.1): its machines take `Finish`."""
+    """A class can be closed without stopping anybody (GS88 §5.1): its machines take `Finish`, and order an end."""
+    names_earlier: bool = False
+    """A message may name earlier ones that it comes after: when they are lost, it waits in vain (errata 88)."""
+    tree: bool = False
+    """It has a swap object or a counter, on a tree of any shape."""
     receipts: bool = False
     """Sources can learn of the place and the safety of their messages."""
     sequencers: bool = False
@@ -74,9 +79,8 @@ class Protocol(msgspec.Struct, frozen=True):
     no_causal: str = ""
     """Why it keeps no causal order."""
     waits_for_sources: bool = False
-    """A source that fails in the middle holds up the whole class (errata 51, 55)."""
-    knows_sources: bool = False
-    """A class waits to hear from every source, so another one can only be added by opening the class anew."""
+    """A source that fails in the middle holds up the whole class (errata 51, 55), which therefore knows all of them:
+    another one is only added by opening the class anew."""
 
 
 def class_rule(protocol: str, level: Level, *, causal: bool) -> ClassRule | None:
@@ -99,6 +103,8 @@ class Deployment(msgspec.Struct, frozen=True, dict=True):
     receipts: bool = False
     """Sources learn of the place and the safety of their messages; where the protocol can tell."""
     patience: float = 0.0
+    shape: Shape = Shape.BALANCED
+    """The tree of a swap object, where the protocol has one."""
 
     def __post_init__(self) -> None:
         """Refuse what would be promised and not kept."""
@@ -106,6 +112,8 @@ class Deployment(msgspec.Struct, frozen=True, dict=True):
             raise InputError(f"protocol is one of {', '.join(MACHINES)}, not {self.protocol!r}")
         if self.receipts and not self.kind.receipts:
             raise InputError(f"protocol {self.protocol} gives no receipts")
+        if self.shape is not Shape.BALANCED and not self.kind.tree:
+            raise InputError(f"protocol {self.protocol} has no tree of a swap object: --tree is for arrow and the like")
         if self.causal:
             self._check_causal()
         elif any(len(parts) > 1 for parts in self.groups.classes.values()):
@@ -150,7 +158,7 @@ class Deployment(msgspec.Struct, frozen=True, dict=True):
     def tree(self, class_id: ClassId) -> SpanningTree:
         """Return the tree of the swap object of a class."""
         if class_id not in self._trees:
-            self._trees[class_id] = SpanningTree(tuple(self.groups.order_class(class_id).sites))
+            self._trees[class_id] = SpanningTree(tuple(self.groups.order_class(class_id).sites), self.shape)
         return self._trees[class_id]
 
     @cached_property
@@ -249,13 +257,15 @@ def _counting(make: Callable[[SiteId, SiteId | None], Counter]) -> Make:
 
 
 MACHINES: dict[str, Protocol] = {
-    "propagation": Protocol(_propagation, PropagationState, Causal.APART, plan=True, closes=True, receipts=True),
-    "sequencer": Protocol(_sequencing, SequencingState, Causal.ANY, sequencers=True, groups_alone=True),
-    "arrow": Protocol(_swap(lambda me, tree: Arrow(me, tree.parent(me))), SwapState),
-    "combining": Protocol(_swap(lambda me, tree: Combining(me, tree.parent(me))), SwapState),
-    "hybrid": Protocol(_swap(hybrid), SwapState),
-    "arrow-counting": Protocol(_counting(ArrowCounter), CountingState),
-    "combining-counting": Protocol(_counting(CombiningCounter), CountingState),
+    "propagation": Protocol(
+        _propagation, PropagationState, Causal.APART, plan=True, closes=True, names_earlier=True, receipts=True
+    ),
+    "sequencer": Protocol(_sequencing, SequencingState, Causal.ANY, closes=True, sequencers=True, groups_alone=True),
+    "arrow": Protocol(_swap(lambda me, tree: Arrow(me, tree.parent(me))), SwapState, tree=True, closes=True),
+    "combining": Protocol(_swap(lambda me, tree: Combining(me, tree.parent(me))), SwapState, tree=True, closes=True),
+    "hybrid": Protocol(_swap(hybrid), SwapState, tree=True, closes=True),
+    "arrow-counting": Protocol(_counting(ArrowCounter), CountingState, tree=True),
+    "combining-counting": Protocol(_counting(CombiningCounter), CountingState, tree=True),
     "two-phase": Protocol(
         lambda _, order_class, source: TwoPhase(order_class, source),
         TwoPhaseState,
@@ -267,6 +277,5 @@ MACHINES: dict[str, Protocol] = {
         lambda _, order_class, source: Timestamp(order_class, source),
         TimestampState,
         waits_for_sources=True,
-        knows_sources=True,
     ),
 }

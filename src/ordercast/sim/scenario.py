@@ -7,7 +7,7 @@ from functools import cached_property
 from ordercast.core.configuration import Configuration
 from ordercast.errors import InputError
 from ordercast.membership.table import Membership
-from ordercast.names import ClassRule, Level, Planner, SiteId
+from ordercast.names import ClassRule, Level, Planner, Shape, SiteId
 from ordercast.planning.classes import are_right, classes
 from ordercast.planning.make import check_plan, make_plan
 from ordercast.planning.plan import Plan
@@ -32,6 +32,8 @@ class Scenario:
     protocol: str = "propagation"
     planner: Planner = Planner.ELIMINATION
     plan: Plan | None = None
+    tree: Shape = Shape.BALANCED
+    """Of a swap object."""
     level: Level = Level.ACYCLIC
     class_rule: ClassRule | None = None
     causal: bool = False
@@ -104,7 +106,7 @@ def deploy(scenario: Scenario) -> Deployment:
     elif not are_right(membership, split, level):
         raise InputError(f"classes {rule} do not keep the level {level}")
     groups = Configuration.of(membership.as_dict(), split, sources(scenario), causal=scenario.causal)
-    return Deployment(protocol, groups, plan, level, scenario.causal, scenario.receipts)
+    return Deployment(protocol, groups, plan, level, scenario.causal, scenario.receipts, shape=scenario.tree)
 
 
 def sources(scenario: Scenario) -> list[SiteId]:

@@ -52,6 +52,8 @@ KINDS: dict[int, type[Message]] = {
     Tag.FETCH: sequencing.FetchMsgs,
     Tag.LATEST: sequencing.Latest,
     Tag.STABLE: sequencing.Stable,
+    Tag.END: sequencing.End,
+    Tag.ASK_END: sequencing.AskEnd,
     Tag.PREPARE: epochs.Prepare,
     Tag.PROMISE: epochs.Promise,
     Tag.VOTE: epochs.Accept,

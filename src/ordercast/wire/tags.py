@@ -38,6 +38,8 @@ class Tag(IntEnum):
     FETCH = 63
     LATEST = 64
     STABLE = 65
+    END = 66
+    ASK_END = 67
     PREPARE = 70
     PROMISE = 71
     VOTE = 72

@@ -14,60 +14,35 @@ ends compare their counts (`core.resume`): requests and numbers, for each sequen
 With `causal` a request carries what its sender has sent and consumed, C_p, and members also wait for those entries
 that are of their own groups (errata 40), by "at least", not "equal" (CT2; errata 32). `causal` with a part for each
 group is KIN's hybrid: causal everywhere, total in each group.
+
+When its class is closed (`Finish`), a sequencer takes nothing more and tells its last numbers (END); a member that has
+reached them has everything. What was asked for later is asked for again in the next class, by its sender (`epochs`).
 """
 
-import msgspec
-
 from ordercast.core import stamps
-from ordercast.core.configuration import OrderClass
 from ordercast.core.contexts import Numbers
-from ordercast.core.effects import Append, Deliver, Effect, Held, Refuse, Send
-from ordercast.core.events import Event, Forgot, LinkDown, LinkUp, Message, Multicast, PeerReset, Received, Tick
-from ordercast.core.resume import LOST, Counts, Resume, began_anew, who_lost
-from ordercast.core.source import Source
+from ordercast.core.effects import Append, Deliver, Effect, Finished, Refuse, Send
+from ordercast.core.events import Event, Finish, Forgot, LinkDown, LinkUp, Message, Multicast, PeerReset, Received, Tick
+from ordercast.core.resume import LOST, Resume, began_anew
 from ordercast.names import GroupId, SiteId
-from ordercast.protocols.sequencing.counts import streams_between
-from ordercast.protocols.sequencing.member import Member, MemberState
-from ordercast.protocols.sequencing.messages import Accept, Accepted, DoMulticast, FetchMsgs, Latest, Stable
-from ordercast.protocols.sequencing.rules import Rules
-from ordercast.protocols.sequencing.sender import Sender, SenderState
-from ordercast.protocols.sequencing.sequencer import Sequencer, SequencerState
+from ordercast.protocols.sequencing.messages import (
+    Accept,
+    Accepted,
+    AskEnd,
+    DoMulticast,
+    End,
+    FetchMsgs,
+    Latest,
+    Stable,
+)
+from ordercast.protocols.sequencing.parts import Parts
+from ordercast.protocols.sequencing.sequencer import Sequencer
 
 FETCH_AT_MOST = 256  # messages per request; the rest is fetched when these are there
 
 
-class SequencingState(msgspec.Struct, array_like=True, tag="sequencing"):
-    """The whole state of a machine."""
-
-    now: float
-    sequencing: dict[int, SequencerState]
-    sender: SenderState
-    member: MemberState
-    linked: dict[SiteId, dict[int, Counts]]
-
-    def durable(self) -> object:
-        """Return what a replay rebuilds. Volatile is what was reported, fetched, repeated, told, and when."""
-        sequencing = {part: msgspec.structs.replace(state, told={}) for part, state in self.sequencing.items()}
-        return sequencing, self.sender.durable(), self.member.durable()
-
-
-class Sequencing:
+class Sequencing(Parts):
     """One site's part: sequencer of some parts, member of some groups, sender to any."""
-
-    def __init__(
-        self, order_class: OrderClass, source: Source, sequencers: tuple[SiteId, ...],
-        *, causal: bool = False, patience: float = 0.0,
-    ) -> None:  # fmt: skip
-        self.me, self.groups, self.source, self.id, self.causal = source.me, order_class, source, order_class.id, causal
-        self.rules = Rules(self.me, order_class, sequencers)
-        self.epoch = stamps.first_of(order_class.id)
-        self.now = 0.0
-        parts = [part for part, site in enumerate(sequencers) if site == self.me]
-        self.sequencing = {part: Sequencer(order_class, part, causal=causal) for part in parts}
-        self.sender = Sender(order_class.part_of, causal=causal, patience=patience)
-        own = [group for group, members in order_class.members.items() if self.me in members]
-        self.member = Member(own, [group for group in own if self.rules.sequencer_of(group) != self.me])
-        self.linked: dict[SiteId, dict[int, Counts]] = {}  # what was known of each stream when the link came up
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
@@ -87,6 +62,9 @@ class Sequencing:
             self._sequence_own(effects)
         else:
             self._passes(event, effects)
+        if self.finishing and not self.finished and all(map(self.member.ended, self.own_parts)):
+            self.finished = True
+            effects.append(Finished())
         return effects
 
     def _passes(self, event: Event, effects: list[Effect]) -> None:
@@ -94,6 +72,9 @@ class Sequencing:
         match event:
             case Tick(now):
                 self._tick(now, effects)
+            case Finish():
+                effects.append(Append(event))
+                self._finish(effects)
             case LinkUp(peer):
                 self._link_up(peer, effects)
             case LinkDown():  # requests are repeated, and what is missing is fetched, at ticks
@@ -135,6 +116,8 @@ class Sequencing:
                 own = envelope.source == self.me and self.sender.waits_for(part, count)
                 waits = (part, place) in self.member.waiting
                 return own or not (waits or self.member.has(message))
+            case End(part):
+                return part not in self.member.ends
         return False
 
     def _take(self, sender: SiteId, message: Message, effects: list[Effect]) -> None:
@@ -157,6 +140,13 @@ class Sequencing:
             case Stable(numbers):
                 for group, number in numbers:
                     self._sequencer_of(group).report(group, sender, number)
+            case End(part, numbers):
+                self.member.ends.setdefault(part, numbers)
+                for group, number in numbers:
+                    self._fetch(group, number, effects)
+            case AskEnd(part):
+                if self.sequencing[part].closed:
+                    self._to(sender, self._end(part), effects)
             case Resume():
                 self._resumed(sender, message, effects)
 
@@ -201,6 +191,18 @@ class Sequencing:
             self._to(site, accept, effects)
         if source not in members:
             self._to(source, Accepted(part, accept.count, _of_destination(accept)), effects)
+
+    def _finish(self, effects: list[Effect]) -> None:
+        """The class closes: what is sequenced here ends now, and every member is told where."""
+        self.finishing = True
+        for part, sequencer in self.sequencing.items():
+            if not sequencer.closed:
+                sequencer.close()
+                for site in self.groups.union(self.groups.parts[part]):
+                    self._to(site, self._end(part), effects)
+
+    def _end(self, part: int) -> End:
+        return End(part, tuple(self.sequencing[part].numbers.items()))
 
     # The member.
 
@@ -248,55 +250,11 @@ class Sequencing:
             reports.setdefault(self.rules.sequencer_of(group), []).append((group, number))
         for site, numbers in reports.items():
             effects.append(Send(site, Stable(tuple(numbers)), self.id))
+        for part in self.own_parts if self.finishing else ():
+            if part not in self.member.ends:
+                effects.append(Send(self.rules.sequencers[part], AskEnd(part), self.id))
         for sequencing in self.sequencing.values():
             effects += [Send(site, Latest(latest), self.id) for site, latest in sequencing.latest(self.me)]
-
-    def _link_up(self, peer: SiteId, effects: list[Effect]) -> None:
-        streams = self.linked[peer] = self._streams(peer)
-        for stream, (sent, acked, received, *_) in streams.items():
-            effects.append(Send(peer, Resume(stream, sent, acked, received), self.id))
-
-    def _resumed(self, sender: SiteId, told: Resume, effects: list[Effect]) -> None:
-        before = self.linked.get(sender, {}).get(told.stream, Counts())
-        counts = self._streams(sender).get(told.stream, Counts())
-        counts = counts._replace(acked=before.acked, received_before=before.received)
-        if (reason := who_lost(self.me, sender, told, counts)) is not None:
-            effects.append(Refuse(sender, reason, LOST))
-
-    def _streams(self, peer: SiteId) -> dict[int, Counts]:
-        return streams_between(peer, self.rules, self.sender, self.member, self.sequencing)
-
-    # Looking.
-
-    def held(self) -> list[Held]:
-        """Everything that waits here."""
-        early = [held for sequencing in self.sequencing.values() for held in sequencing.held(self.now)]
-        return self.member.held() + self.sender.held() + early
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing waits, nothing is unaccepted, all is reported and every history is empty."""
-        waits = self.member.waiting or self.sender.under_way or self.member.reports()
-        return not waits and all(sequencer.idle for sequencer in self.sequencing.values())
-
-    @property
-    def under_way(self) -> int:
-        """What this site has sent and is not accepted, or what is held here, whichever is more."""
-        return max(self.sender.under_way, len(self.member.waiting))
-
-    def snapshot(self) -> SequencingState:
-        """Return the whole state."""
-        sequencing = {part: sequencer.snapshot() for part, sequencer in self.sequencing.items()}
-        states = (sequencing, self.sender.snapshot(), self.member.snapshot())
-        return SequencingState(self.now, *states, dict(sorted(self.linked.items())))
-
-    def restore(self, state: SequencingState) -> None:
-        """Take over a state."""
-        self.now, self.linked = state.now, state.linked
-        for part, sequencer in self.sequencing.items():
-            sequencer.restore(state.sequencing[part])
-        self.sender.restore(state.sender)
-        self.member.restore(state.member)
 
 
 def _of_destination(accept: Accept) -> Numbers:

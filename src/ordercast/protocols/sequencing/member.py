@@ -21,10 +21,11 @@ class MemberState(msgspec.Struct, array_like=True):
     waiting: list[tuple[int, Accept, float]]
     """Part, ACCEPT, since when; by place."""
     fetched: list[GroupId]
+    ends: dict[int, Numbers] = {}
 
     def durable(self) -> object:
         """Return what a replay rebuilds. Volatile is what was reported and fetched, and when."""
-        return self.delivered, [(part, accept) for part, accept, _ in self.waiting]
+        return self.delivered, [(part, accept) for part, accept, _ in self.waiting], self.ends
 
 
 class Member:
@@ -36,6 +37,7 @@ class Member:
         self.reported = dict.fromkeys(own, 0)
         self.waiting: dict[tuple[int, int], tuple[Accept, float]] = {}  # by part and place
         self.fetched: list[GroupId] = []  # since the last tick
+        self.ends: dict[int, Numbers] = {}  # of parts that are closed: their last numbers
 
     def take(self, part: int, accept: Accept, now: float) -> list[Accept]:
         """Take an ACCEPT; return what is delivered now, in order."""
@@ -91,6 +93,10 @@ class Member:
                 return f"CT2: {group} is at {self.delivered[group]}, must have reached {number}"
         return None
 
+    def ended(self, part: int) -> bool:
+        """Whether everything of a part is delivered that this site will ever get."""
+        return part in self.ends and all(self.delivered.get(g, n) >= n for g, n in self.ends[part])
+
     def lacks(self, group: GroupId, upto: int) -> int | None:
         """Return the first number to fetch when a number of a group is known to exist; once per tick."""
         if self.delivered.get(group, upto) < upto and group not in self.fetched:
@@ -109,11 +115,14 @@ class Member:
     def snapshot(self) -> MemberState:
         """Return the whole state."""
         waiting = [(part, *self.waiting[part, place]) for part, place in sorted(self.waiting)]
-        return MemberState(self.delivered, self.reported, waiting, sorted(self.fetched))
+        return MemberState(
+            self.delivered, self.reported, waiting, sorted(self.fetched), dict(sorted(self.ends.items()))
+        )
 
     def restore(self, state: MemberState) -> None:
         """Take over a state."""
         if state.delivered.keys() != self.delivered.keys() or state.reported.keys() != self.reported.keys():
             raise KeyError("its groups are others")
         self.delivered, self.reported, self.fetched = state.delivered, state.reported, state.fetched
+        self.ends = state.ends
         self.waiting = {(part, accept.place): (accept, since) for part, accept, since in state.waiting}

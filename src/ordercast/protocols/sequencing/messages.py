@@ -61,6 +61,25 @@ class Latest(Control, frozen=True, gc=False, tag=64):
         return f"Latest {' '.join(f'{group}:{number}' for group, number in self.numbers)}"
 
 
+class End(Message, frozen=True, gc=False, tag=66):
+    """The part is closed: these are its last numbers."""
+
+    part: int
+    numbers: Numbers
+
+    def __str__(self) -> str:
+        return f"End {' '.join(f'{group}:{number}' for group, number in self.numbers)}"
+
+
+class AskEnd(Control, frozen=True, gc=False, tag=67):
+    """A member knows that the part closes, and has not heard its last numbers."""
+
+    part: int
+
+    def __str__(self) -> str:
+        return f"AskEnd {self.part}"
+
+
 class Stable(Control, frozen=True, gc=False, tag=65):
     """A member has delivered everything up to these numbers: the history may forget it."""
 

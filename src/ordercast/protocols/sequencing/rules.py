@@ -6,7 +6,16 @@ from ordercast.core.events import Message
 from ordercast.core.resume import Resume, check_resume
 from ordercast.errors import PeerError
 from ordercast.names import GroupId, SiteId
-from ordercast.protocols.sequencing.messages import Accept, Accepted, DoMulticast, FetchMsgs, Latest, Stable
+from ordercast.protocols.sequencing.messages import (
+    Accept,
+    Accepted,
+    AskEnd,
+    DoMulticast,
+    End,
+    FetchMsgs,
+    Latest,
+    Stable,
+)
 
 
 class Rules:
@@ -39,6 +48,17 @@ class Rules:
             case Accepted(part, _, numbers):
                 right = 0 <= part < len(self.sequencers) and self.sequencers[part] == sender
                 return right and self._are_numbers(numbers)
+            case End(part, numbers):
+                right = 0 <= part < len(self.sequencers) and self.sequencers[part] == sender
+                own = (
+                    {group for group in self.groups.parts[part] if self.me in self.groups.members[group]}
+                    if right
+                    else {}
+                )
+                return bool(own) and self._are_numbers(numbers) and {group for group, _ in numbers}.issuperset(own)
+            case AskEnd(part):
+                right = 0 <= part < len(self.sequencers) and self.sequencers[part] == self.me
+                return right and any(sender in self.groups.members[group] for group in self.groups.parts[part])
             case Latest(numbers):
                 return self._are_numbers(numbers) and all(self.sequencer_of(group) == sender for group, _ in numbers)
             case Stable(numbers):

@@ -28,6 +28,7 @@ class SequencerState(msgspec.Struct, array_like=True):
     stable: dict[GroupId, dict[SiteId, int]]
     told: dict[SiteId, Numbers]
     sent_by: dict[Client, Numbers]
+    closed: bool = False
 
 
 class Sequencer:
@@ -47,15 +48,18 @@ class Sequencer:
         self.history: dict[GroupId, dict[int, Accept]] = {group: {} for group in own}
         self.stable = {group: dict.fromkeys(self.members[group], 0) for group in own}
         self.told: dict[SiteId, Numbers] = {}
+        self.closed = False  # nothing more is sequenced
         self.sent_by: dict[Client, Past] = {}  # with `causal`: the numbers of a sender's requests so far
 
     def refusal(self, request: DoMulticast) -> str | None:
-        """Return why a request leaves no trace: it was taken, waits already, is too early, or a history is full."""
+        """Return why a request leaves no trace: it was taken, waits, is early or too late, or a history is full."""
         envelope, count = request.envelope, request.count
         client = (envelope.source, envelope.incarnation)
         taken = self.taken.get(client, 0)
         if count <= taken:
             return "taken"
+        if self.closed:
+            return "closed"
         if count > taken + UNDER_WAY_AT_MOST:
             return "early"
         if count in self.early.get(client, ()):
@@ -76,6 +80,11 @@ class Sequencer:
         if not early:
             del self.early[client]
         return accepted
+
+    def close(self) -> None:
+        """Sequence nothing more: what waits for earlier requests stays its sender's."""
+        self.closed = True
+        self.early.clear()
 
     def forget(self, source: SiteId) -> None:
         """Throw away requests that wait for earlier ones of a source that has lost them."""
@@ -110,8 +119,10 @@ class Sequencer:
         return self.answers[client].get(request.count)
 
     def full(self, groups: tuple[GroupId, ...]) -> bool:
-        """Whether a history is as long as it may be: a member is away, or slow (KIN §4 bounds nothing)."""
-        return any(len(self.history[group]) >= HISTORY_AT_MOST for group in groups if group in self.history)
+        """Whether nothing more is taken for now: a member is away, or slow (KIN §4 bounds nothing); or for good."""
+        return self.closed or any(
+            len(self.history[group]) >= HISTORY_AT_MOST for group in groups if group in self.history
+        )
 
     def fetch(self, group: GroupId, first: int, last: int) -> list[Accept]:
         """Return what is kept of these numbers."""
@@ -180,12 +191,14 @@ class Sequencer:
             self.stable,
             dict(sorted(self.told.items())),
             sent_by,
+            self.closed,
         )
 
     def restore(self, state: SequencerState) -> None:
         """Take over a state."""
         self.numbers, self.place, self.taken, self.early = state.numbers, state.place, state.taken, state.early
         self.answers, self.history, self.stable, self.told = state.answers, state.history, state.stable, state.told
+        self.closed = state.closed
         self.sent_by = {client: Past() for client in state.sent_by}
         for client, numbers in state.sent_by.items():
             self.sent_by[client].merge(numbers)

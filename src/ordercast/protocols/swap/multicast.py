@@ -7,6 +7,9 @@ count: the count is the position, and the stamp (errata 47).
 
 The object is an arrow (`protocols.arrow`), a combining tree (`protocols.combining`) or both (`protocols.hybrid`). A
 source outside the class asks the root of the class's tree to swap for it.
+
+When its class is closed (`Finish`), the root swaps an end in, like a message to nobody: what comes before it is the
+history, and what follows it is not in this class; its source sends it again in the next one (`epochs`).
 """
 
 from typing import Any, Protocol
@@ -16,8 +19,8 @@ import msgspec
 from ordercast.core import stamps
 from ordercast.core.configuration import NUMBER_AT_MOST, OrderClass
 from ordercast.core.edges import Edges, step_over
-from ordercast.core.effects import Append, Deliver, Effect, Held
-from ordercast.core.events import Envelope, Event, Message, Multicast, Tick
+from ordercast.core.effects import Append, Deliver, Effect, Finished, Held
+from ordercast.core.events import Envelope, Event, Finish, Message, Multicast, Tick
 from ordercast.core.source import Source
 from ordercast.core.streams import EdgesState
 from ordercast.errors import HistoryError, PeerError
@@ -26,6 +29,11 @@ from ordercast.planning.routes import SpanningTree
 
 MsgKey = tuple[SiteId, int, int]
 """Source, incarnation, number."""
+
+
+def is_end(key: MsgKey | None) -> bool:
+    """Whether this is the end of a class; messages are numbered from 1."""
+    return key is not None and not key[2]
 
 
 def key_of(envelope: Envelope) -> MsgKey:
@@ -131,11 +139,14 @@ class SwapState(msgspec.Struct, array_like=True, tag="swap"):
     done: list[tuple[SiteId, int, int]]
     """Source, incarnation, number."""
     waiting: list[tuple[MsgKey | None, Envelope, float]]
+    finishing: bool = False
+    finished: bool = False
 
     def durable(self) -> object:
         """Return what a replay rebuilds: all but what the edges call volatile, and times."""
         waiting = [(predecessor, envelope) for predecessor, envelope, _ in self.waiting]
-        return self.edges.durable(), self.swap_object, self.last, self.count, self.done, waiting
+        ending = (self.finishing, self.finished)
+        return self.edges.durable(), self.swap_object, self.last, self.count, self.done, waiting, ending
 
 
 class SwapMulticast:
@@ -151,14 +162,34 @@ class SwapMulticast:
         self.count = 0
         self.done: dict[tuple[SiteId, int], int] = {}  # the same for each source and incarnation
         self.waiting: dict[MsgKey | None, tuple[Envelope, float]] = {}  # by predecessor
+        self.finishing = self.finished = False  # the class closes; all of it is here
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
-        effects = step_over(self.edges, event, self._originate, self._check, self._take)
+        if isinstance(event, Finish):
+            effects: list[Effect] = [Append(event)]
+            self._finish(effects)
+        else:
+            effects = step_over(self.edges, event, self._originate, self._check, self._take)
         if isinstance(event, Tick) and self.object is not None and self.object.restless:
             effects.insert(0, Append(event))  # what was combined when must be the same after a restart
             self._done(self.object.tick(), effects)
+        if self.finishing and not self.finished and self.ended:
+            self.finished = True
+            effects.append(Finished())
         return effects
+
+    @property
+    def ended(self) -> bool:
+        """Whether everything of the class was delivered here, and nothing follows."""
+        return is_end(self.last)
+
+    def _finish(self, effects: list[Effect]) -> None:
+        """The class closes: the root swaps the end in."""
+        if not self.finishing and self.me == self.tree.root:
+            end = Envelope(self.groups.id, (), self.me, self.source.incarnation, 0, b"")
+            self._swap(self.me, Swap(end, key_of(end)), effects)
+        self.finishing = True
 
     def _originate(self, multicast: Multicast, effects: list[Effect]) -> None:
         self.groups.origin(self.me, multicast.groups)
@@ -173,17 +204,27 @@ class SwapMulticast:
         if not isinstance(message, Swap | Request | Ordered):
             raise PeerError(f"{sender} sent what is not for a swap: {message}")
         envelope = message.envelope
-        self.groups.check(sender, envelope)
+        if is_end(key_of(envelope)):
+            self._check_end(sender, message)
+        else:
+            self.groups.check(sender, envelope)
         match message:
             case Swap(_, last):
                 right = self.tree.are_neighbours(sender, self.me)
-                right = right and self.groups.is_source(last[0]) and 0 < last[2] <= NUMBER_AT_MOST
+                right = right and self.groups.is_source(last[0]) and 0 <= last[2] <= NUMBER_AT_MOST
+                right = right and not (is_end(last) and last[0] != self.tree.root)
             case Request():
                 right = envelope.source == sender and sender not in self.tree and self.tree.root == self.me
             case Ordered():
                 right = sender in self.tree and self.me in self.tree
         if not right:
             raise PeerError(f"{sender} sent {self.me} what is not its to send: {message}")
+
+    def _check_end(self, sender: SiteId, message: Swap | Request | Ordered) -> None:
+        end = message.envelope
+        right = end.class_id == self.groups.id and not end.groups and end.source == self.tree.root
+        if not right or not 0 < end.incarnation <= NUMBER_AT_MOST or isinstance(message, Request):
+            raise PeerError(f"{sender} sent an end that is none: {message}")
 
     def _take(self, sender: SiteId, message: Message, effects: list[Effect]) -> None:
         match message:
@@ -198,7 +239,7 @@ class SwapMulticast:
 
     def _has_passed(self, key: MsgKey | None) -> bool:
         """Whether what follows this message is known already: a second one would fork the chain (errata 49)."""
-        if key == self.last:
+        if key == self.last or is_end(key):
             return False
         return key is None or key[2] <= self.done.get(key[:2], 0)
 
@@ -214,6 +255,8 @@ class SwapMulticast:
 
     def _multicast(self, predecessor: MsgKey | None, envelope: Envelope, effects: list[Effect]) -> None:
         """Send the pair: the body to members only, a stub to the rest of the class (errata 44)."""
+        if self.ended:
+            return  # its source sends it again, in another class
         self._check_fork(predecessor, envelope)  # before anything is sent
         members = self.groups.union(envelope.groups)
         full = Ordered(predecessor, envelope)
@@ -229,11 +272,16 @@ class SwapMulticast:
 
     def _order(self, predecessor: MsgKey | None, envelope: Envelope, effects: list[Effect]) -> None:
         """Deliver after the predecessor, and then whatever waited for this one."""
+        if self.ended:
+            return
         self._check_fork(predecessor, envelope)
         self.waiting[predecessor] = (envelope, self.edges.now)
         while (waiting := self.waiting.pop(self.last, None)) is not None:
             ready = waiting[0]
             self.last = key_of(ready)
+            if self.ended:
+                self.waiting.clear()
+                return
             self.done[self.last[:2]] = ready.number
             self.count += 1
             if self.me in self.groups.union(ready.groups):
@@ -253,7 +301,7 @@ class SwapMulticast:
     def idle(self) -> bool:
         """Whether nothing waits and nothing is unacknowledged."""
         restless = self.object is not None and self.object.restless
-        return not restless and not self.waiting and self.edges.idle
+        return not restless and not self.waiting and self.edges.idle and self.finishing == self.finished
 
     @property
     def under_way(self) -> int:
@@ -267,7 +315,8 @@ class SwapMulticast:
         done = sorted((*key, number) for key, number in self.done.items())
         waiting = [(predecessor, *waits) for predecessor, waits in self.waiting.items()]
         waiting.sort(key=lambda entry: entry[0] or ("", 0, 0))
-        return SwapState(self.edges.snapshot(), swap_object, self.last, self.count, done, waiting)
+        ending = (self.finishing, self.finished)
+        return SwapState(self.edges.snapshot(), swap_object, self.last, self.count, done, waiting, *ending)
 
     def restore(self, state: SwapState) -> None:
         """Take over a state."""
@@ -277,6 +326,7 @@ class SwapMulticast:
         if self.object is not None:
             self.object.restore(state.swap_object)
         self.last, self.count = state.last, state.count
+        self.finishing, self.finished = state.finishing, state.finished
         self.done = {(source, incarnation): number for source, incarnation, number in state.done}
         self.waiting = {predecessor: (envelope, since) for predecessor, envelope, since in state.waiting}
 
