@@ -8,6 +8,7 @@ from cyclopts import App, CycloptsError
 
 from ordercast import __version__
 from ordercast.cli.audit import audit
+from ordercast.cli.backup import backup, restore
 from ordercast.cli.demo import demo
 from ordercast.cli.doctor import doctor
 from ordercast.cli.experiment import experiment
@@ -27,7 +28,7 @@ app = App(
     default_parameter=None,
 )
 app.register_install_completion_command()
-LIVE = (up, site, send, tail, group, apply, status, explain, doctor, certs, bench)
+LIVE = (up, site, send, tail, group, apply, status, explain, doctor, backup, restore, certs, bench)
 for command in (demo, plan, judge, simulate, explore, experiment, audit, *LIVE):
     app.command(command)
 
