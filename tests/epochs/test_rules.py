@@ -1061,12 +1061,21 @@ def test_errata_115_a_class_is_opened_once_without_a_source_that_is_dead(protoco
     assert "endless" == without(scenario, ("*(asked.silent if made.policy is Policy.AVAILABLE else ())", ""))
 
 
+UNKNOWN = "    return [entry for entry in unknown if entry.index > stable.get(entry.envelope.groups, 0)]"
+TO_THE_COMMON_PREFIX = (
+    UNKNOWN,
+    "    gone = [entry for entry in unknown if entry.index > stable.get(entry.envelope.groups, 0)]\n"
+    "    return track.entries[track.entries.index(gone[0]) :] if gone else []",
+)
+"""What is after the first message that nobody else has is undone too, and given again later (errata 22 ii)."""
+
+
 @pytest.mark.parametrize("protocol", ["sequencer", "propagation"])
-def test_errata_117_what_came_after_a_hole_is_undone_too(protocol: str) -> None:
+def test_errata_117_what_others_have_is_not_undone(protocol: str) -> None:
     """Site p has delivered a message to n and one to x, in a class that ends; then one to x in the next, as q has.
 
-    Nobody who reports has the first: p undoes it and what follows it in that class. It is given again what it lacks of
-    x, counted from what it has: if it kept the third, that would be too little.
+    Nobody who reports has the first. If p undid what follows it in that class, too, and was given again what it lacks
+    of x, counted from what it has, that would be too little: it has the third.
     """
 
     def scenario() -> Any:
@@ -1093,8 +1102,40 @@ def test_errata_117_what_came_after_a_hole_is_undone_too(protocol: str) -> None:
         return {site: c.lists[site]["x"] for site in "pqr"}
 
     assert {site: ["p:2", "p:3"] for site in "pqr"} == scenario()
-    wrong = without(scenario, ("undone = self._with_later(undone)", "pass"))
+    wrong = without(scenario, TO_THE_COMMON_PREFIX)
     assert {"p": ["p:3"], "q": ["p:2", "p:3"], "r": ["p:2", "p:3"]} == wrong
+
+
+@pytest.mark.parametrize("protocol", ["sequencer", "propagation"])
+def test_errata_118_what_comes_before_a_stable_message_is_not_undone(protocol: str) -> None:
+    """Site p has delivered p:1 to h, p:2 to g and p:3 to n. Of these q, in g and n, has the last two; s has nothing.
+
+    The last one is stable: both members of n have it. Site p is cut off and undoes the first, which nobody else has. If
+    it undid the second as well, it would get it back behind the third, and q has it before.
+    """
+
+    def scenario() -> Any:
+        c = Cluster({"g": "pqs", "h": "ps", "n": "pq"}, "abpqs", protocol)
+        c.lose("* p->s")
+        for group in "hgn":
+            c.send("p", group)
+            c.run()
+        c.tick(2)
+        assert c.seen["p"] == ["p:1", "p:2", "p:3"] and c.seen["q"] == ["p:2", "p:3"]
+        assert "p:3" in c.safe and "p:2" not in c.safe
+        c.crash("p")
+        c.suspect("p", "abqs")
+        c.mend()
+        c.tick(20)
+        assert c.lists["s"]["g"] == ["p:2"]
+        c.restart("p")
+        c.trust("p")
+        c.settle()
+        assert c.held() == [] and sorted(c.safe) == ["p:1", "p:2", "p:3"]
+        return [message for message, _ in c.delivered["p"] if message != "p:1"], c.lists["s"]["h"]
+
+    assert (["p:2", "p:3"], ["p:1"]) == scenario()
+    assert (["p:3", "p:2"], ["p:1"]) == without(scenario, TO_THE_COMMON_PREFIX)
 
 
 def test_a_request_that_waits_is_not_answered_by_a_later_one() -> None:

@@ -77,7 +77,6 @@ EPOCHS = [
         "manager",
         "stability",
         "states",
-        "undoing",
         "closed",
         "opening",
         "rules",

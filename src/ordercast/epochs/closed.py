@@ -3,14 +3,14 @@
 from ordercast.core.events import Finish, Forgot
 from ordercast.epochs import events as e
 from ordercast.epochs import messages as m
-from ordercast.epochs.recovery import lacks, rolled_back, was_left_out
+from ordercast.epochs.recovery import key_of, lacks, rolled_back, was_left_out
 from ordercast.epochs.setup import Setup
-from ordercast.epochs.track import Track
-from ordercast.epochs.undoing import Undoing
+from ordercast.epochs.states import States
+from ordercast.epochs.track import Entry, Recent, Track
 from ordercast.names import ClassId, GroupId, SiteId
 
 
-class Closed(Undoing):
+class Closed(States):
     """One site's part in the end of classes."""
 
     # By report (GS88 §5.2.1).
@@ -70,10 +70,7 @@ class Closed(Undoing):
                 continue
             track = site.tracks.setdefault(class_id, Track()) if self._was_in(class_id) else None
             if track is not None:
-                undone = rolled_back(track, cut)
-                if undone and site.me not in decision.installers:
-                    undone = self._with_later(undone)
-                self._roll_back(undone)
+                self._roll_back(rolled_back(track, cut))
                 site.installing.todo.pop(class_id, None)
                 self._ended(class_id)
                 if site.me in decision.installers:
@@ -84,6 +81,29 @@ class Closed(Undoing):
                     todo = lacks(site.me, of_class, track, cut, not_here)
                     if todo:
                         site.installing.todo[class_id] = todo
+
+    def _roll_back(self, entries: list[Entry]) -> None:
+        """Undo deliveries that the others never made (GS88 §5.2.1); what came after one of them and stays comes again."""
+        site = self.site
+        if not entries:
+            return
+        gone = {(entry.class_id, key_of(entry.id)) for entry in entries}
+        for entry in reversed(entries):
+            site.tracks[entry.class_id].undo(entry)
+            for group in entry.envelope.groups:
+                kept = list(site.history.get(group, ()))
+                if any(known is entry for _, known in kept):
+                    at = next(index for index, (_, known) in enumerate(kept) if known is entry)
+                    later = [(index - 1, known) for index, known in kept[at + 1 :]]
+                    site.history[group] = Recent([*kept[:at], *later])
+                    site.counts[group] -= 1
+        handed = [i for i, entry in enumerate(site.handed) if (entry.class_id, key_of(entry.id)) in gone]
+        if handed:
+            undone, site.handed = site.handed[handed[0] :], site.handed[: handed[0]]
+            site.out.append(e.RolledBack(len(undone)))
+            for entry in undone:
+                if (entry.class_id, key_of(entry.id)) not in gone:
+                    site.hand(entry)
 
     def _supersede(self, decision: m.Decision) -> None:
         """Earlier configurations of which nothing is left but what this one installs need not be waited for."""
@@ -169,7 +189,6 @@ class Closed(Undoing):
             self.joined_in[group] = number
         else:
             site.installing.states.pop(group, None)
-            self.torn.discard(group)
 
     def _note_views(self, old: Setup, new: Setup) -> None:
         """Note which groups of this site have other members now; to an application with nothing all are news."""

@@ -112,17 +112,15 @@ def joining(
 
 
 def rolled_back(track: Track, cut: Cut) -> list[Entry]:
-    """Return what a site has delivered in a class and the others never will: to be undone, with all that follows it.
+    """Return what a site has delivered in a class and the others never will: it is undone. The rest stays (errata 118).
 
-    Empty for everyone who has reported: its lines are in the cut (errata 22 ii).
+    Empty for everyone who has reported: its lines are in the cut (errata 22 ii). What stays is, of every group, a
+    beginning of what the cut has of it, because the site has delivered everything up to its last stamp (the prefix
+    property): what it lacks comes after all it has.
     """
-    stable = dict(cut.stable)
-    known = {key_of(line.id) for line in cut.lines}
-    for index, entry in enumerate(track.entries):
-        settled = entry.index <= stable.get(entry.envelope.groups, 0) or track.is_stable(entry)
-        if not settled and key_of(entry.id) not in known:
-            return track.entries[index:]
-    return []
+    stable, known = dict(cut.stable), {key_of(line.id) for line in cut.lines}
+    unknown = [entry for entry in track.entries if key_of(entry.id) not in known and not track.is_stable(entry)]
+    return [entry for entry in unknown if entry.index > stable.get(entry.envelope.groups, 0)]
 
 
 def lacks(me: SiteId, of_class: ClassSetup, track: Track, cut: Cut, without: frozenset[GroupId]) -> list[Line]:

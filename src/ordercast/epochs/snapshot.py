@@ -70,7 +70,6 @@ class ParticipantState(msgspec.Struct, array_like=True):
     wants: dict[SiteId, dict[GroupId, tuple[int, int]]]
     founding: FoundingState
     behind: BehindState
-    torn: list[GroupId] = []
 
 
 def take_snapshot(site: "Participant") -> ParticipantState:
@@ -109,7 +108,6 @@ def take_snapshot(site: "Participant") -> ParticipantState:
         asked=opening.asked,
         states=opening.states,
         follows=opening.follows,
-        torn=sorted(opening.torn),
         asked_for=site.asked_for,
         requests=site.requests,
         manager=site.manager.state,
@@ -143,7 +141,6 @@ def restore_snapshot(site: "Participant", state: ParticipantState) -> None:
     opening.numbers, opening.joined_in, opening.views = state.opening, state.joined_in, state.views
     opening.at_open, opening.states, opening.wants = state.at_open, state.states, state.wants
     opening.offers, opening.asked, opening.follows = state.offers, state.asked, state.follows
-    opening.torn = set(state.torn)
     site.undone, site.asked_for, site.requests = set(state.undone), state.asked_for, state.requests
     site.manager.state, site.detected = state.manager, set(state.detected)
     site.admitted, site.since, site.fresh = state.admitted, state.since, state.fresh

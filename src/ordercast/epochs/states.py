@@ -27,7 +27,6 @@ class States:
         self.asked: dict[int, tuple[GroupId, ...]] = {}  # states that it was asked for: it gets nothing newer before
         self.states: dict[int, dict[GroupId, bytes]] = {}  # the application's states then, for joiners
         self.follows: dict[int, int] = {}  # configurations that were superseded before they were done, and by which
-        self.torn: set[GroupId] = set()  # groups of which this site has not what others have up to some place
         self.wants: dict[SiteId, dict[GroupId, tuple[int, int]]] = {}  # who asks for states, and what they have
 
     def _offer(self) -> None:
@@ -60,7 +59,6 @@ class States:
         """Ask for what was missed; where one group's state must be whole, all must: a message may go to several."""
         site, installing = self.site, self.site.installing
         whole = any(group not in site.counts or not j.replay for group, j in installing.states.items())
-        whole = whole or not self.torn.isdisjoint(installing.states)
         whole = whole or any(snapshot is not None for _, snapshot, _ in installing.arrived.values())
         for group, joining in installing.states.items():
             if group not in installing.arrived and joining.providers:
@@ -152,7 +150,6 @@ class States:
                 if kept:
                     renumbered = [(count - len(kept) + 1 + index, entry) for index, (_, entry) in enumerate(kept)]
                     site.history[group] = Recent(renumbered)
-        self.torn -= installing.states.keys()
         installing.states, installing.arrived = {}, {}
         self.joined_in.clear()
 
