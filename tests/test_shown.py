@@ -33,6 +33,8 @@ ELSEWHERE = {
     "ordercast site branch-9 --join HOST:PORT --address HOST:PORT": OPERATES,
     "ordercast site remove branch-7": OPERATES,
     "ordercast apply cluster.toml --dry-run": OPERATES,
+    "ordercast backup main-1 main-1.backup": "with a site by itself, below",
+    "ordercast restore main-1 main-1.backup": "with a site by itself, below",
 }
 
 
@@ -169,3 +171,6 @@ def test_a_site_by_itself(folder: Path, tmp_path: Path) -> None:
     process.communicate(timeout=20)
 
     assert "main-1 is up" in said
+    assert "records of site main-1" in run("ordercast backup main-1 main-1.backup", tmp_path)
+    shutil.rmtree(tmp_path / "data" / "main-1")
+    assert "are back" in run("ordercast restore main-1 main-1.backup", tmp_path)

@@ -83,7 +83,7 @@ class Closed(States):
                         site.installing.todo[class_id] = todo
 
     def _roll_back(self, entries: list[Entry]) -> None:
-        """Undo deliveries that the others never made (GS88 §5.2.1); what came after one of them and stays comes again."""
+        """Undo deliveries that the others never made (GS88 §5.2.1); what stays of those after them comes again."""
         site = self.site
         if not entries:
             return
