@@ -1,6 +1,7 @@
 """Clusters whose groups change and whose sites fail, on real TCP and real disks."""
 
 import asyncio
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from ordercast.live.site import Site
 from ordercast.live.tls import make_certs
 from ordercast.names import Delivery, Policy
 from tests.support.live import Running, begun, cluster, kill, quiet, run, until
+from tests.test_cli import ordercast as ordercast_command
 
 GROUPS = {"a": ["p", "q"], "b": ["q", "r"], "c": ["p", "q", "r"]}
 FAST: dict[str, Any] = {"policy": "available", "suspect_after": 0.3, "durable": True}
@@ -96,6 +98,46 @@ def test_a_cluster_begins_when_all_its_sites_are_there(tmp_path: Path) -> None:
         await stop(sites)
 
     run(work())
+
+
+@pytest.mark.slow
+def test_what_was_exported_is_audited(tmp_path: Path) -> None:
+    """A member dies, comes back without its disk; a group is made, joined and left; a part is taken away."""
+
+    async def work() -> None:
+        config = changing(tmp_path, export="run", delivery=Delivery.AGREED)
+        sites = await start(config)
+        for number in range(30):
+            await sites["p"].multicast("c", b"first %d" % number, ack="ordered")
+        await kill(sites.pop("r"))
+        await sites["q"].multicast("c", b"without r", ack="safe")
+        shutil.rmtree(config.data_folder / "r")
+        sites["r"] = Site(config, "r")
+        await sites["r"].start()
+        async with ordercast.connect(config.clients["p"]) as client:
+            while (await client.configuration())["away"]:
+                await asyncio.sleep(0.02)
+            await client.create_group("d", ["p", "r"])
+            await client.join_group("d", "q")
+            await client.multicast("d", b"to three", ack="safe")
+            await client.leave_group("d", "p")
+            await client.multicast("a", b"to a", ack="safe")
+            await sites["r"].multicast("d", b"to two", ack="safe")
+            await client.delete_group("d")
+        await quiet(sites)
+        await stop(sites)
+
+    run(work())
+    done = ordercast_command("audit", "run", "--json", cwd=tmp_path)
+    verdict = json.loads(done.stdout)
+    assert done.returncode == 0 and verdict["ok"], done.stdout + done.stderr
+    assert {name for name, found in verdict["properties"].items() if found["ok"] is None} == {"classes", "causal"}
+    parts = sorted((tmp_path / "run" / "deliveries").glob("q@*.parquet"))
+    parts[0].unlink()
+    done = ordercast_command("audit", "run", "--json", cwd=tmp_path)
+    assert done.returncode == 1 and json.loads(done.stdout)["properties"]["completeness"]["ok"] is False
+    on_spark = ordercast_command("audit", "run", "--master", "local[1]", cwd=tmp_path)
+    assert (on_spark.returncode, "judged in process: --local" in on_spark.stderr) == (2, True)
 
 
 def test_sites_that_were_told_different_things_do_not_begin(tmp_path: Path) -> None:
@@ -368,7 +410,6 @@ def test_groups_that_are_fixed_say_so(tmp_path: Path) -> None:
     ("options", "says"),
     [
         ({"policy": "available", "durable": False}, "policy available takes durable = true"),
-        ({"policy": "atomic", "durable": True, "export": "run"}, "policy atomic takes no export"),
         ({"policy": "atomic", "durable": True, "max_load": 3}, "takes no max_load"),
         ({"policy": "available", "durable": True, "suspect_after": 0.0}, "is not between 0.2 and 3600 seconds"),
         ({"delivery": "safe"}, "delivery is for groups that change"),

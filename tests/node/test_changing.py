@@ -38,7 +38,7 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]]]] = [
     ("who is away is said to have left", C, [("effect.epoch, effect.away)", "effect.epoch, ())")]),
     ("a batch to a group that is gone stops the site", C, [("            return LostError(str(error))\n        return None", "            pass\n        return None")]),
     ("who waits for what is dropped is not told", R, [("            self.safe(number)\n            self._fail(waiting, error)", "            self.safe(number)")]),
-    ("what is dropped is not said", C, [("        self.tell(io.Dropped(effect.groups, batch.unpack(effect.body), effect.reason))\n", "")]),
+    ("what is dropped is not said", C, [("        self.tell(io.Dropped(effect.groups, batch.unpack(effect.body), effect.reason, first))\n", "")]),
     ("a lost disk is refused", R, [("        if self.settings.changes and hello.incarnation > known.incarnation:", "        if False:")]),
     ("a site does not know its new groups", C, [("        self._number, self.causal = setup.number, setup.causal\n", "        self._number, self.causal = setup.number, setup.causal\n        if setup.number > 1:\n            return\n")]),
     ("index entries are written before what they speak of", R, [("        records, self._records = self._records, []\n        behind, self._behind = self._behind, []\n        self._writing = (len(records), behind, positions, None)\n        self._tell(Write(records, positions))\n        return True", "        self._writing = (0, [], positions, None)\n        self._tell(Write([], positions))\n        return True")]),
@@ -121,13 +121,6 @@ def test_groups_that_change_are_durable() -> None:
     setup = case(0).setup
     with pytest.raises(InputError, match="groups that change take durable = true"):
         ChangingNode("a", settings, setup, NoHistory(Identity("test", "a", 1)), lambda: 0.0)
-
-
-def test_groups_that_change_are_not_exported() -> None:
-    """A run directory has no place for views and rollbacks: it is refused by name."""
-    settings = Settings("test", frozenset(SITES), True, "changes", b"{}", exporting=True, changes=True)
-    with pytest.raises(InputError, match="groups that change are not exported"):
-        ChangingNode("a", settings, case(0).setup, NoHistory(Identity("test", "a", 1)), lambda: 0.0)
 
 
 def test_errata_116_a_stub_for_who_has_just_joined() -> None:

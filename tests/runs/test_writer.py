@@ -23,7 +23,9 @@ def rows(folder: Path, table: str) -> list[dict[str, Any]]:
 
 
 def new_writer(folder: Path, site: str) -> RunWriter:
-    return RunWriter(folder, site, MEMBERS, batch.unpack)
+    out = RunWriter(folder, site, batch.unpack)
+    out.members(MEMBERS)
+    return out
 
 
 def write(out: RunWriter) -> None:

@@ -66,7 +66,9 @@ def case(seed: int, kind: Kind | None = None) -> ChangingCase:
     where = sorted({groups for site in sites for groups in destinations(setup, site)} | {("h0",)})
     limits = tight(chance) if chance.random() < 0.5 else Limits(checkpoint_bytes=4000)
     limits = msgspec.structs.replace(limits, retain_seconds=random.Random(f"retention {seed}").choice([None, 20.0]))
-    settings = Settings("test", frozenset(SITES) | {NEW}, True, "changes", b"{}", limits, changes=True, suspect_beats=5)
+    settings = Settings(
+        "test", frozenset(SITES) | {NEW}, True, "changes", b"{}", limits, exporting=True, changes=True, suspect_beats=5
+    )
     return ChangingCase(
         setup,
         frozenset(promises),

@@ -171,12 +171,13 @@ class ChangingChaos:
         text = [
             f'protocol = "{protocol}"', f'policy = "{policy}"', f'delivery = "{delivery}"', f'level = "{level}"',
             f"causal = {str(causal).lower()}", f"suspect_after = {SUSPECT_S}", "states = true",
-            f"unions = [{list(UNION)}]", "[sites]",
+            'export = "run"', f"unions = [{list(UNION)}]", "[sites]",
             *(f'{site} = "{at}"' for site, at in self.addresses.items()), "[clients]",
             *(f'{site} = "{at}"' for site, at in self.clients.items()), "[limits]", "checkpoint_bytes = 4096",
             "inbox_bytes = 65536", "[groups]", *(f"{group} = {members}" for group, members in GROUPS.items()),
         ]  # fmt: skip
         self.path.write_text("\n".join(text))
+        self.level = level
         kept = {"fifo", "total", *(["acyclic"] if level == "acyclic" else []), *(["causal"] if causal else [])}
         self.judge = Changes(frozenset(kept))
         self.counts: Counter[str] = Counter()
@@ -528,4 +529,12 @@ class ChangingChaos:
             full = self.folder / f"{site}-full.log"
             if full.exists() and "site.bug" in full.read_text(errors="replace"):
                 found.append(("bug", f"a full disk is a bug to {site}"))
-        return found + self.judge.findings(members, frozenset(self.known["sites"]))
+        return found + self.judge.findings(members, frozenset(self.known["sites"])) + self._audited()
+
+    def _audited(self) -> list[tuple[str, str]]:
+        """Return what the audit of the run directories finds, which knows nothing of what was done to the cluster."""
+        from ordercast.audit.changing import audit_changing
+        from ordercast.audit.local import LocalSource
+
+        verdict = audit_changing(LocalSource(str(self.folder / "run")), self.level)
+        return [(f"audit: {name}", answer.says) for name, answer in verdict.broken().items()]

@@ -48,9 +48,9 @@ class LocalSource:
     def _fold(self, table: Any) -> Any:
         return fold_deliveries(table, self._key, sent_bodies=self.run.sent_bodies)
 
-    def logs(self, sites: Iterable[SiteId]) -> Any:
-        """Return all rows of these sites."""
-        return among(self._deliveries, "site", sites)
+    def logs(self, sites: Iterable[SiteId] | None) -> Any:
+        """Return all rows of these sites, or of all."""
+        return self._deliveries if sites is None else among(self._deliveries, "site", sites)
 
     def sends(self, groups: Iterable[Destination] | None) -> Any:
         """Return what was sent to these destinations, or all."""

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
+from ordercast.errors import InputError
 from ordercast.show.terminal import Screen, shown
 
 Flag = Parameter(negative="")
@@ -73,12 +74,20 @@ def audit(
 
         keep_memory()
         source = LocalSource(run)
-        verdict = judge(source, level, running=running)
+        if source.run.changes:
+            from ordercast.audit.changing import audit_changing
+
+            verdict = audit_changing(source, level, running=running)
+        else:
+            verdict = judge(source, level, running=running)
     else:
         from ordercast.audit.verdict import audit as judge
+        from ordercast.runs.reader import has_table
         from ordercast.spark.audit import SparkSource
         from ordercast.spark.session import session
 
+        if has_table(run, "lives"):
+            raise InputError(f"{run}: groups change in this run; it is judged in process: --local")
         with session("ordercast audit", master, conf or []) as spark:
             verdict = judge(SparkSource(spark, run), level, running=running)
     if html is not None:

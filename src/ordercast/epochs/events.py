@@ -126,6 +126,8 @@ class Restored(HostEffect, frozen=True, gc=False):
     count: int
     snapshot: bytes
     gap: bool
+    epoch: int
+    """It has everything of the classes that were open before this configuration."""
 
     def __str__(self) -> str:
         return f"{'gap, then ' if self.gap else ''}state of {self.group} after {self.count}"

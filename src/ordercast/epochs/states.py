@@ -132,7 +132,8 @@ class States:
             if group not in installing.states:
                 continue
             if snapshot is not None:
-                site.out.append(e.Restored(group, count, snapshot, gap=group in site.counts))
+                epoch = self.joined_in[group]
+                site.out.append(e.Restored(group, count, snapshot, gap=group in site.counts, epoch=epoch))
                 site.history.pop(group, None)
             for place, envelope in entries:
                 missed[place, envelope.number] = envelope

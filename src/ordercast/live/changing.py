@@ -93,14 +93,20 @@ class Changes:
         settings = Settings(
             cluster.name, frozenset(cluster.sites), durable=True, plan="changes", described=described(cluster),
             limits=cluster.limits, changes=True, suspect_beats=BEATS, data=str(cluster.data_folder),
+            exporting=cluster.export is not None,
         )  # fmt: skip
         first = None if self.joins else setup_of(cluster)
         site.carrier.does |= {
             io.Plan: self._plan,
             io.TakeSnapshot: self._take_snapshot,
-            io.Dropped: lambda output: site.note("messages.dropped", groups=output.groups, reason=output.reason),
+            io.Dropped: self._dropped,
         }
         return ChangingNode(site.me, settings, first, history, site.clock)
+
+    def _dropped(self, output: io.Dropped) -> None:
+        self.site.note("messages.dropped", groups=output.groups, reason=output.reason)
+        if self.site.exporter is not None:
+            self.site.exporter.dropped(output)
 
     def started(self) -> None:
         """A site that is not where the others look for it says so."""

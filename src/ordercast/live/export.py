@@ -6,8 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ordercast.client.values import Restored, RolledBack, ViewChanged
 from ordercast.errors import BugError, OrdercastError
-from ordercast.node.inputs import Delivered, DiskFailed, Keep, Sent
+from ordercast.names import SiteId
+from ordercast.node.inputs import Began, Delivered, DiskFailed, Dropped, Keep, Noted, Sent
 from ordercast.runs.writer import RunWriter
 from ordercast.wire import batch
 
@@ -22,7 +24,10 @@ class Exporter:
 
     def __init__(self, site: "Site", folder: Path) -> None:
         self._site = site
-        self.writer = RunWriter(folder, site.me, site.node.configuration.members, batch.unpack)
+        changes = site.changes is not None
+        self.writer = RunWriter(folder, site.me, batch.unpack, site.node.incarnation if changes else None)
+        if not changes:
+            self.writer.members(site.node.configuration.members)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="export")
         self._timer = site.loop.call_later(SECONDS, self._now_and_then)
 
@@ -33,10 +38,16 @@ class Exporter:
 
     def delivered(self, done: Delivered) -> None:
         """A batch was delivered."""
+        self._delivered(done, done.lot.source, done.before)
+
+    def dropped(self, dropped: Dropped) -> None:
+        """What is taken in groups that are fixed is sent."""
+
+    def _delivered(self, done: Delivered, source: SiteId, before: bytes | None) -> None:
         lot = done.lot
         self.writer.delivered(
-            lot.position, lot.first, done.many, lot.groups, lot.source, done.class_id.epoch, done.order, lot.stamp,
-            done.before, lot.body,
+            lot.position, lot.first, done.many, lot.groups, source, done.class_id.epoch, done.order, lot.stamp,
+            before, lot.body,
         )  # fmt: skip
         self._look()
 
@@ -78,3 +89,62 @@ class Exporter:
         self._timer.cancel()
         await asyncio.wait([self.write()])
         self._thread.shutdown()
+
+
+class ChangingExporter(Exporter):
+    """The same where groups change: it writes what the site says beside messages, too.
+
+    A site that has lost its disk begins another log, and its messages have other ids: it is called `site@incarnation`,
+    unless it is in the life in which it began with the cluster.
+    """
+
+    def began(self, began: Began) -> None:
+        """The site takes part; the cluster begins with it in these groups."""
+        self._name()
+        try:
+            self.writer.lives()
+            if began.groups:
+                self.writer.members({group: [self._site.me] for group in began.groups})
+        except OrdercastError as error:
+            self._site.feed(DiskFailed(error))
+
+    def sent(self, sent: Sent) -> None:
+        """A batch of this site is on disk."""
+        self._name()
+        origin = batch.origin_of(sent.body)
+        post = "" if origin is None else f"{origin[0].hex()}.{'+'.join(sent.groups)}.{origin[1]}"
+        self.writer.sent(sent.first, batch.count(sent.body), sent.groups, sent.after, sent.body, post)
+        self._look()
+
+    def delivered(self, done: Delivered) -> None:
+        """A batch was delivered; what was before it may have been undone, so nothing is said of that."""
+        self._name()
+        self._delivered(done, self._called(done.lot.source, done.life), None)
+
+    def noted(self, noted: Noted) -> None:
+        """The site says something."""
+        self._name()
+        said = noted.said
+        match said:
+            case ViewChanged():
+                values = {name: getattr(said, name) for name in ("group", "members", "joined", "left", "away")}
+                self.writer.changed(noted.position, kind="view", epoch=noted.epoch, **values)
+            case Restored():
+                self.writer.changed(noted.position, kind="state", epoch=noted.epoch, group=said.group)
+            case RolledBack():
+                first = min(said.positions, default=noted.position)
+                self.writer.changed(noted.position, kind="undone", epoch=0, undone_from=first)
+        self._look()
+
+    def dropped(self, dropped: Dropped) -> None:
+        """The site will not send what it has taken."""
+        if dropped.first:
+            self.writer.dropped(range(dropped.first, dropped.first + len(dropped.bodies)))
+
+    def _name(self) -> None:
+        self.writer.site = self._called(self._site.me, self._site.node.incarnation)
+
+    def _called(self, site: SiteId, life: int) -> str:
+        changes = self._site.changes
+        assert changes is not None
+        return site if changes.setup.founders.get(site) == life else f"{site}@{life}"

@@ -57,8 +57,6 @@ def _wrong_changes(cluster: "Cluster") -> Iterator[str]:
         return
     if not cluster.durable:
         yield f"policy {cluster.policy} takes durable = true: a site that forgets its promises decides twice"
-    if cluster.export is not None:
-        yield f"policy {cluster.policy} takes no export: a run directory has no place for views and rollbacks"
     if cluster.max_load is not None:
         yield f"policy {cluster.policy} takes no max_load"
     if not 0.2 <= cluster.suspect_after <= 3600:

@@ -114,14 +114,17 @@ class Site(Calls):
         self.carrier.does |= {io.Write: disk.write, io.Keep: disk.keep, io.ReadPast: disk.read}
         recovery.check(history, settings, self.me)  # nothing is changed before it is known whose history this is
         if self.cluster.export is not None:
-            from ordercast.live.export import Exporter
+            from ordercast.live.export import ChangingExporter, Exporter
 
-            self.exporter = exporter = Exporter(self, Path(self.cluster.folder) / self.cluster.export)
+            kind = Exporter if self.changes is None else ChangingExporter
+            self.exporter = exporter = kind(self, Path(self.cluster.folder) / self.cluster.export)
             self.carrier.does |= {
                 io.Delivered: exporter.delivered,
                 io.Sent: exporter.sent,
                 io.Keep: exporter.before(disk.keep),
             }
+            if isinstance(exporter, ChangingExporter):
+                self.carrier.does |= {io.Began: exporter.began, io.Noted: exporter.noted}
             if not self.cluster.durable and exporter.writer.next_position + exporter.writer.next_send > 1:
                 self.node.go_on_from(exporter.writer.next_position, exporter.writer.next_send + UNWRITTEN_AT_MOST)
         for outputs in self.node.start():

@@ -120,6 +120,12 @@ def neighbours(setup: Setup, me: SiteId) -> set[SiteId]:
     return found - {me}
 
 
+def strangers(first: Setup | None, settings: Settings) -> set[SiteId]:
+    """Return whom a site asks that knows no configuration: who is to begin with it, or some of those it knows."""
+    known = sorted(settings.sites) if first is None else sorted({*first.council, min(first.sites)})
+    return set(known[:ASKED_AT_MOST])
+
+
 class ChangingNode(Node):
     """One site. It is always durable: a council whose members forget their promises decides twice."""
 
@@ -130,8 +136,6 @@ class ChangingNode(Node):
         assert settings.changes, "peers would refuse who has lost its disk"
         if not settings.durable:
             raise InputError("groups that change take durable = true")
-        if settings.exporting:  # a run directory has no place for views and rollbacks, and an audit would not know them
-            raise InputError("groups that change are not exported")
         super().__init__(me, settings, cast(Deployment, _Deployment(nothing())), history, clock)
         self._first, self.detector = first, Detector(settings.suspect_beats)
         self.participant = cast(Participant, self.machines)
@@ -205,9 +209,12 @@ class ChangingNode(Node):
         setup = self.participant.setup
         if setup.number == self._number:
             return
+        knows, founds = self._number < 1 <= setup.number, setup.founders.get(self.me) == self.incarnation
         self._number, self.causal = setup.number, setup.causal
         self.peers.sites.update(setup.sites)
         self.groups = frozenset(group for group in setup.groups if self.me in setup.members(group))
+        if knows and self.exporting:
+            self.tell(io.Began(tuple(sorted(self.groups)) if founds and setup.number == 1 else ()))
         self.deliveries.groups = self.intake.checker.groups = self.readers.own = self.groups
         self.deliveries.stamps = {
             order: stamp for order, stamp in self.deliveries.stamps.items() if not self._forgotten(order)
@@ -215,18 +222,12 @@ class ChangingNode(Node):
         # What was not delivered within a whole configuration may never be; if it is, it gets a record of its own.
         self._marks = (self.pipeline.next_record, self._marks[0])
         self.deliveries.bodies = {i: r for i, r in self.deliveries.bodies.items() if r >= self._marks[1]}
-        linked = neighbours(setup, self.me) if setup.number else self._strangers()
+        linked = neighbours(setup, self.me) if setup.number else strangers(self._first, self.settings) - {self.me}
         news = linked - self.peers.needed
         self.peers.needed |= news
         for peer in sorted(news):
             if peer > self.me and self.phase is Phase.RUNNING:
                 self.tell(io.Dial(peer))
-
-    def _strangers(self) -> set[SiteId]:
-        """Return whom a site asks that knows no configuration: who is to begin with it, or some of those it knows."""
-        first = self._first
-        known = sorted(self.settings.sites) if first is None else sorted({*first.council, min(first.sites)})
-        return set(known[:ASKED_AT_MOST]) - {self.me}
 
     def _forgotten(self, order: str) -> bool:
         known = {str(class_id) for class_id in (*self.participant.setup.classes, *self.participant.earlier)}
@@ -283,7 +284,8 @@ class ChangingNode(Node):
             self._tokens.clear()
 
     def _dropped(self, effect: e.Dropped) -> None:
-        self.tell(io.Dropped(effect.groups, batch.unpack(effect.body), effect.reason))
+        first, _ = batch.read_head(effect.body)
+        self.tell(io.Dropped(effect.groups, batch.unpack(effect.body), effect.reason, first))
         self.outbox.dropped(effect.number, LostError(effect.reason))
 
     def refuse_post(self, groups: tuple[GroupId, ...], ack: AckLevel) -> None:
@@ -319,10 +321,14 @@ class ChangingNode(Node):
         done = self.deliveries.add(effect)
         self.undoable.append((done.lot.position, done.many, done.order, envelope.groups, origin))
         self._put(done.lot, done.many, self.deliveries.bodies.pop(identity, None))
+        if self.exporting:
+            self.tell(done)
 
-    def _say(self, groups: tuple[GroupId, ...], said: Said) -> None:
+    def _say(self, groups: tuple[GroupId, ...], said: Said, epoch: int = 0) -> None:
         """Say something in the stream, beside messages."""
         lot = said_lot(self.deliveries.count, groups, said)
+        if self.exporting:
+            self.tell(io.Noted(self.deliveries.count, said, epoch))
         self.deliveries.count += 1
         self._put(lot, 1, None)
 
@@ -345,13 +351,13 @@ class ChangingNode(Node):
         if set(effect.joined) == set(effect.members):
             self.deliveries.sessions.forget(effect.group)
         view = ViewChanged(effect.group, effect.members, effect.joined, effect.left, effect.epoch, effect.away)
-        self._say((effect.group,), view)
+        self._say((effect.group,), view, effect.epoch)
         self.note("view.changed", group=effect.group, members=list(effect.members), epoch=effect.epoch)
 
     def _restored(self, effect: e.Restored) -> None:
         given = unwrap(effect.snapshot)
         self.deliveries.sessions.take_over(effect.group, given.sessions)
-        self._say((effect.group,), Restored(effect.group, effect.count, given.state, effect.gap))
+        self._say((effect.group,), Restored(effect.group, effect.count, given.state, effect.gap), effect.epoch)
 
     def _snapshotted(self, given: io.Snapshotted) -> None:
         """The application has given its states: what posts are in them goes along."""

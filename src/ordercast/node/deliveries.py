@@ -51,7 +51,7 @@ class Deliveries:
         before = self.stamps.get(order)
         assert before is None or before < stamp, f"{envelope} was delivered after a larger stamp of its order"
         self.stamps[order] = stamp + (many - 1).to_bytes(4, "big")
-        return Delivered(lot, many, envelope.class_id, order, before)
+        return Delivered(lot, many, envelope.class_id, order, before, envelope.incarnation)
 
     def order(self, envelope: Envelope) -> str:
         """Return the order that an envelope is in."""

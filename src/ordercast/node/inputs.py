@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ordercast.client.values import AckLevel, Lot, Receipt
+from ordercast.client.values import AckLevel, Lot, Receipt, Said
 from ordercast.core.effects import Send
 from ordercast.core.events import Message
 from ordercast.epochs import requests as epochs
@@ -203,6 +203,23 @@ class Delivered(msgspec.Struct, frozen=True, gc=False):
     """The order it is in, called after its first group."""
     before: bytes | None
     """The stamp of the message before it in that order."""
+    life: int = 0
+    """The incarnation of its source."""
+
+
+class Began(msgspec.Struct, frozen=True, gc=False):
+    """A life of this site takes part, from the beginning of the cluster in these groups: for whoever exports it."""
+
+    groups: tuple[GroupId, ...]
+
+
+class Noted(msgspec.Struct, frozen=True, gc=False):
+    """The site says this in the stream that applications read: for whoever exports it."""
+
+    position: int
+    said: Said
+    epoch: int
+    """The configuration that a view or a state belongs to; 0 for a rollback."""
 
 
 class Sent(msgspec.Struct, frozen=True, gc=False):
@@ -269,6 +286,8 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
     groups: tuple[GroupId, ...]
     bodies: list[bytes]
     reason: str
+    first: int = 0
+    """The number of the first of them; 0 when they were not counted as sent yet."""
 
 
 class WakeAt(msgspec.Struct, frozen=True, gc=False):
@@ -292,5 +311,5 @@ class Stopped(msgspec.Struct, frozen=True, gc=False):
 
 Output = (
     Send | Write | Keep | Resolve | Delivered | Sent | More | ReadPast | Dial | Hangup | Anew | WakeAt | Note | Stopped
-    | Plan | TakeSnapshot | Dropped
+    | Plan | TakeSnapshot | Dropped | Began | Noted
 )  # fmt: skip

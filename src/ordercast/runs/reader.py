@@ -19,7 +19,7 @@ from ordercast.errors import InputError
 from ordercast.membership.toml import check_group
 from ordercast.names import GroupId, SiteId
 from ordercast.runs import destinations, files, schema
-from ordercast.runs.schema import BINARY, GROUPS, LISTS, MANY, NUMBER, TEXT, WHOLE
+from ordercast.runs.schema import BINARY, GROUPS, LISTS, MANY, NAMES, NUMBER, TEXT, WHOLE
 
 PIECE_ROWS = 500_000  # joining row groups costs a copy; a piece, a few milliseconds
 SHORT_OFFSETS = 2**30  # bytes that 32-bit offsets are surely enough for
@@ -162,10 +162,10 @@ def _columns(
                 raise InputError(f"{path}: column {column!r} is missing (columns: {there})")
             continue
         there = _kind(arrow.field(column).type)
-        taken = {TEXT: (TEXT, WHOLE), GROUPS: (TEXT, WHOLE, LISTS)}.get(kind, (kind,))
+        taken = {TEXT: (TEXT, WHOLE), GROUPS: (TEXT, WHOLE, LISTS), NAMES: (LISTS,)}.get(kind, (kind,))
         if there not in taken:
             raise InputError(f"{path}: column {column!r} holds {arrow.field(column).type}, not a {kind}")
-        found[column] = LISTS if there == LISTS else kind
+        found[column] = LISTS if there == LISTS and kind == GROUPS else kind
     return found
 
 
@@ -259,8 +259,25 @@ def one(array: Any) -> Any:
     return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
 
 
-def read_members(folder: str, *, texts: bool) -> dict[GroupId, list[SiteId]]:
+def has_table(folder: str, name: str) -> bool:
+    """Whether a run directory has a folder for a table."""
+    system, root = file_system(folder)
+    return bool(system.get_file_info(f"{root.rstrip('/')}/{name}").type == pafs.FileType.Directory)
+
+
+def read_rows(folder: str, name: str, columns: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Read a small table of a run directory, if it is there."""
+    if not has_table(folder, name):
+        return []
+    system, _ = file_system(folder)
+    found = find(folder, name, columns, {})
+    return [row for piece in found.pieces for row in read(system, piece, found.columns).to_pylist()]
+
+
+def read_members(folder: str, *, texts: bool, may_be_empty: bool = False) -> dict[GroupId, list[SiteId]]:
     """Read who is in which group; where logs write several groups as a text, no name has a `+`."""
+    if may_be_empty and not has_table(folder, "membership"):
+        return {}
     system, _ = file_system(folder)
     found = find(folder, "membership", schema.MEMBERSHIP, {})
     members: dict[GroupId, list[SiteId]] = {}
@@ -282,7 +299,9 @@ class Run:
         self.deliveries = find(folder, "deliveries", schema.DELIVERIES, schema.DELIVERIES_OPTIONAL)
         self.sends = find(folder, "sends", schema.SENDS, schema.SENDS_OPTIONAL)
         texts = any(table.columns["group"] != LISTS for table in (self.deliveries, self.sends))
-        self.members = read_members(folder, texts=texts)
+        self.changes = has_table(folder, "lives")
+        """Whether groups change in this run."""
+        self.members = read_members(folder, texts=texts, may_be_empty=self.changes)
 
     @property
     def stamped(self) -> bool:

@@ -127,8 +127,12 @@ def _write(folder: Path, table: str, name: str, values: Values) -> None:
     """Write a file of a table under another name and rename it: readers see all of it or nothing."""
     import pyarrow as pa
 
-    kinds = {schema.WHOLE: pa.int64(), schema.NUMBER: pa.float64(), schema.BINARY: pa.binary()}
-    columns = schema.WRITTEN[table]
+    kinds = {
+        schema.WHOLE: pa.int64(), schema.NUMBER: pa.float64(), schema.BINARY: pa.binary(),
+        schema.NAMES: pa.list_(pa.string()),
+    }  # fmt: skip
+    written = schema.WRITTEN[table].items()
+    columns = {column: kind for column, kind in written if column in values or column not in schema.CHANGING_ONLY}
     arrays = [pa.array(values[column], kinds.get(kind, pa.string())) for column, kind in columns.items()]
     path = folder / table / f"{name}.parquet"
     try:
@@ -148,6 +152,7 @@ class _SentBatch(NamedTuple):
     sent_at: float
     after: int
     body: bytes
+    post: str | None
 
 
 class _DeliveredBatch(NamedTuple):
@@ -170,6 +175,8 @@ class Part(NamedTuple):
 
     deliveries: list[_DeliveredBatch]
     sends: list[_SentBatch]
+    changes: list[Values]
+    drops: list[int]
 
 
 class RunWriter:
@@ -180,28 +187,45 @@ class RunWriter:
     """
 
     def __init__(
-        self, folder: Path, site: SiteId, members: Members, unpack: Callable[[bytes], Sequence[bytes]]
+        self, folder: Path, site: SiteId, unpack: Callable[[bytes], Sequence[bytes]], life: int | None = None
     ) -> None:
-        """`unpack` returns the messages of a batch; what is already in the folder is not written again."""
+        """`unpack` returns the messages of a batch; what is already in the folder is not written again.
+
+        `life`: the incarnation, where a site that loses its disk begins anew; its files carry it in their names.
+        """
         self.folder, self.site = folder, site
+        self._files = site if life is None else f"{site}@{life}"
         self.next_position = self._end("deliveries")
         self.next_send = self._end("sends") or 1
+        self.next_change = self._end("changes")
         self._unpack = unpack
         self._rows = self._bytes = 0
-        self._part = Part([], [])
-        _write(folder, "membership", "part-0", _membership(members))
+        self._part = Part([], [], [], [])
+
+    def members(self, members: Members) -> None:
+        """Write who is in which group; where groups change, the groups that this site begins with."""
+        _write(self.folder, "membership", "part-0" if self._files == self.site else self._files, _membership(members))
+
+    def lives(self) -> None:
+        """Write that this site has a life of that name."""
+        _write(self.folder, "lives", self._files, {"site": [self.site]})
 
     def _end(self, table: str) -> int:
         """Return the position (the number) after the last one that this site has written."""
-        name = re.compile(rf"{re.escape(self.site)}-\d+-(\d+)")
+        name = re.compile(rf"{re.escape(self._files)}-\d+-(\d+)")
         found = (name.fullmatch(path.stem) for path in (self.folder / table).glob("*.parquet"))
         return max((int(match[1]) for match in found if match), default=-1) + 1
 
-    def sent(self, first: int, many: int, groups: Sequence[GroupId], after: int, body: bytes) -> None:
-        """Note a batch that was sent: the numbers of its messages, and how many this site had delivered by then."""
+    def sent(
+        self, first: int, many: int, groups: Sequence[GroupId], after: int, body: bytes, post: str | None = None
+    ) -> None:
+        """Note a batch that was sent: the numbers of its messages, and how many this site had delivered by then.
+
+        `post`: what its client calls it, empty without a name; posted again elsewhere it has the same.
+        """
         skip = max(0, self.next_send - first)
         if skip < many:
-            batch = _SentBatch(first + skip, skip, "+".join(groups), time.time(), after, body)
+            batch = _SentBatch(first + skip, skip, "+".join(groups), time.time(), after, body, post)
             self._part.sends.append(batch)
             self._grow(many - skip, body)
             self.next_send = first + many
@@ -225,6 +249,18 @@ class RunWriter:
             self._grow(many - skip, body)
             self.next_position = position + many
 
+    def changed(self, position: int, **values: Any) -> None:
+        """Note what this site says in its log beside deliveries."""
+        if position >= self.next_change:
+            empty = dict.fromkeys(("members", "joined", "left", "away"), ()) | {"group": "", "undone_from": -1}
+            self._part.changes.append({**empty, "site": self.site, "position": position, **values})
+            self._rows += 1
+            self.next_change = position + 1
+
+    def dropped(self, numbers: Iterable[int]) -> None:
+        """Note messages that were taken and will not be sent."""
+        self._part.drops.extend(numbers)
+
     def _grow(self, rows: int, body: bytes) -> None:
         self._rows += rows
         self._bytes += len(body)
@@ -236,7 +272,7 @@ class RunWriter:
 
     def take(self) -> Part:
         """Return what was collected, and begin anew."""
-        taken, self._part = self._part, Part([], [])
+        taken, self._part = self._part, Part([], [], [], [])
         self._rows = self._bytes = 0
         return taken
 
@@ -246,9 +282,16 @@ class RunWriter:
             self._write_numbered("sends", "source_seq", self._sends(part.sends))
         if part.deliveries:
             self._write_numbered("deliveries", "position", self._deliveries(part.deliveries))
+        if part.changes:
+            rows = {name: [row[name] for row in part.changes] for name in schema.CHANGES}
+            self._write_numbered("changes", "position", rows)
+        if part.drops:
+            drops = sorted(part.drops)
+            names = {"msg_id": [f"{self.site}:{number}" for number in drops], "source": [self.site] * len(drops)}
+            self._write_numbered("drops", "source_seq", {**names, "source_seq": drops})
 
     def _write_numbered(self, table: str, by: str, values: Values) -> None:
-        _write(self.folder, table, f"{self.site}-{values[by][0]}-{values[by][-1]}", values)
+        _write(self.folder, table, f"{self._files}-{values[by][0]}-{values[by][-1]}", values)
 
     def _sends(self, batches: Iterable[_SentBatch]) -> Values:
         found: dict[str, list[Any]] = {name: [] for name in schema.WRITTEN["sends"]}
@@ -261,6 +304,11 @@ class RunWriter:
             same = {"group": batch.group, "source": self.site, "sent_at": batch.sent_at, "after": batch.after}
             for name, value in same.items():
                 found[name] += [value] * many
+            if batch.post is not None:
+                skipped = range(batch.skip, batch.skip + many)
+                found["post"] += [f"{batch.post}.{index}" if batch.post else "" for index in skipped]
+        if not found["post"]:
+            del found["post"]
         return found
 
     def _deliveries(self, batches: Iterable[_DeliveredBatch]) -> Values:

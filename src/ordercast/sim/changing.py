@@ -185,7 +185,7 @@ class World(Mishaps):
                 self.judge.delivered(host.site, envelope.msg_id, envelope.groups, stamp, own)
             case e.RolledBack(many):
                 self.judge.rolled(host.site, many, safe=self._all_safe())
-            case e.Restored(group, count, state, _):
+            case e.Restored(group, count, state):
                 known = state.decode().split("\n") if state else []
                 if len(known) != count:
                     self.judge.problem("states", f"{host.site} gets {len(known)} messages of {group}, not {count}")

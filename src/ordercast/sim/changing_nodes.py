@@ -24,6 +24,7 @@ from ordercast.node.settings import Settings
 from ordercast.node.status import status
 from ordercast.sim import nodes
 from ordercast.sim.clients import Sender
+from ordercast.sim.exports import Exports
 from ordercast.sim.faults import Fault, Run, bug
 from ordercast.sim.follower import Follower
 from ordercast.sim.ledger import Ledger, Life
@@ -127,6 +128,7 @@ class ChangingWorld(nodes.World):
         self.ledger = ChangesLedger(cluster.groups, case.promises, durable=True)
         self.ledger.judge, self.ledger.newest = self.judge, self.newest
         self.ledger.post_again = self._post_again
+        self.exports = Exports()
         self.counted: dict[tuple[SiteId, tuple[GroupId, ...]], int] = {}  # posts of each site's client
         self.hosts = {site: ChangingHost(self, site, case.setup) for site in sorted(case.settings.sites)}
 
@@ -162,12 +164,27 @@ class ChangingHost(nodes.Host):
         self.empty = False  # it has lost its disk
         self.application = Follower(self)
         self._number = 0  # the configuration that the judge knows of
-        self._carry |= {io.Plan: self._plan, io.TakeSnapshot: self._take_snapshot, io.Dropped: self._dropped}
+        exports = world.exports
+        self._carry |= {
+            io.Plan: self._plan, io.TakeSnapshot: self._take_snapshot, io.Dropped: self._dropped,
+            io.Began: lambda output: exports.began(self.log, output),
+            io.Sent: lambda output: exports.sent(self.log, output),
+            io.Noted: lambda output: exports.noted(self.log, output),
+            io.Delivered: lambda done: exports.delivered(self.log, self._called(done.lot.source, done.life), done),
+        }  # fmt: skip
 
     @property
     def participant(self) -> Participant:
         """What takes part in changes."""
         return self.node.participant
+
+    @property
+    def log(self) -> str:
+        """What the log of this life is called."""
+        return self._called(self.site, self.node.incarnation)
+
+    def _called(self, site: SiteId, life: int) -> str:
+        return site if self.participant.setup.founders.get(site) == life else f"{site}@{life}"
 
     def make(self, history: History) -> ChangingNode:
         """Return the node of a new life."""
@@ -210,6 +227,7 @@ class ChangingHost(nodes.Host):
         names = [body.partition(b" ")[0].decode() for body in output.bodies]
         self.world.note(f"{self.site} drops {', '.join(names)}: {output.reason}")
         self.world.judge.dropped.update(names)
+        self.world.exports.not_sent(self.log, output)
 
     def post_again(self, post: io.Post) -> None:
         """Feed a post that was made elsewhere before, unless a site has lost its disk since (`client.lasting`)."""
@@ -336,7 +354,8 @@ class ChangingRun(Run):
         there = frozenset(site for site in last.sites if world.hosts[site].runs)
         found = self._left() + world.ledger.problems
         found += [("receipts", f"nobody answers who sent {names[0]}") for names in world.ledger.open]
-        return found + world.judge.findings({group: last.members(group) for group in last.groups}, there)
+        found += world.judge.findings({group: last.members(group) for group in last.groups}, there)
+        return found + list(world.exports.findings(case.promises))
 
     def _left(self) -> list[tuple[str, str]]:
         """Return what is not done."""

@@ -310,7 +310,7 @@ def tells(effect: Effect) -> tuple[Any, ...] | None:
             return ("deliver", envelope.msg_id, stamp)
         case e.RolledBack(many):
             return ("rolled back", many)
-        case e.Restored(group, count, _, gap):
+        case e.Restored(group, count, _, gap, _):
             return ("restored", group, count, gap)
         case e.ViewChanged(group, members, _, _, epoch, _):
             return ("view", group, members, epoch)

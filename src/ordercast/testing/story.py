@@ -131,7 +131,7 @@ class Story:
                 case e.RolledBack(many):
                     del self.seen[name][len(self.seen[name]) - many :]
                     said.append(f"{name} undoes {many}")
-                case e.Restored(group, count, state, _):
+                case e.Restored(group, count, state):
                     said.append(f"{name} gets the state of {group} after {count}: {state.decode()}")
                 case e.ViewChanged() | e.Answered() | e.Dropped() | Refuse():
                     said.append(f"{name}: {effect}")

@@ -170,6 +170,19 @@ def missing(site: SiteId, msg_id: MsgId, sent: Sent) -> Finding:
     return Finding("completeness", f"{site} does not deliver {msg_id}", "missing", (row,), _about([row], [msg_id]))
 
 
+def nowhere(msg_id: MsgId, sent: Sent, group: GroupId) -> Finding:
+    """A message comes to no member of a group that it was sent to."""
+    row = Delivery(sent.source, NOWHERE, msg_id, sent.groups)
+    says = f"no member of {group} delivers {msg_id}"
+    return Finding("completeness", says, "nowhere", (row,), {"sites": [], "messages": [msg_id], "groups": [group]})
+
+
+def hole(log: str, position: int) -> Finding:
+    """A log has nothing at a position, and something later."""
+    says = f"the log of {log} has nothing at position {position}"
+    return Finding("completeness", says, "hole", (), {"sites": [log], "messages": []})
+
+
 def other_body(row: Delivery) -> Finding:
     """A body is not the one that was sent."""
     says = f"{row.site} delivers {row.msg_id} with another body than was sent"
@@ -219,6 +232,18 @@ def not_larger(before: Delivery, row: Delivery) -> Finding:
     """A stamp does not grow along a log."""
     says = f"{row.site} delivers {before.msg_id} before {row.msg_id}, whose stamp is not larger"
     return _order("stamps", says, before, row)
+
+
+def one_stamp(one: Delivery, other: Delivery) -> Finding:
+    """Two messages of one group have the same stamp."""
+    says = f"{one.site} delivers {one.msg_id} with the stamp that {other.msg_id} has at {other.site}"
+    return Finding("stamps", says, "one stamp", (one, other), _about((one, other), [one.msg_id, other.msg_id]))
+
+
+def too_early(row: Delivery, epoch: int) -> Finding:
+    """A site delivers a message that is in the state that it was given, or is older than its stay in the group."""
+    says = f"{row.site} delivers {row.msg_id} of epoch {row.epoch}, but came into its group with epoch {epoch}"
+    return Finding("epochs", says, "too early", (row,), _about([row], [row.msg_id]))
 
 
 def not_a_prefix(site: str, message: str, lacks: str) -> Finding:

@@ -1,0 +1,99 @@
+"""The verdict on a run in which groups change: each log row by row, in process (`verify.histories`)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ordercast.audit.columns import among, codes, listed
+from ordercast.audit.fold import fold_deliveries
+from ordercast.audit.kernels import fresh_key
+from ordercast.audit.local import SEQUENCE, LocalSource
+from ordercast.audit.merge import merge
+from ordercast.audit.order import judge_order
+from ordercast.audit.rows import Sends, rows_of
+from ordercast.audit.verdict import Verdict
+from ordercast.errors import InputError
+from ordercast.names import SiteId
+from ordercast.runs import schema
+from ordercast.runs.reader import read_rows
+from ordercast.verify import findings
+from ordercast.verify.histories import Change, Histories, Log
+
+ROWS_AT_MOST = 5_000_000
+LISTS = ("members", "joined", "left", "away")
+
+
+class Kept:
+    """What is left of the logs when everything that was undone is taken out, as the search for cycles wants it."""
+
+    def __init__(self, source: LocalSource, kept: dict[str, set[int]]) -> None:
+        table = source.logs(kept)
+        site, names = codes(table, "site")
+        position = table.column("position").to_numpy()
+        wanted = [kept[name] for name in names]
+        inside = [int(at) in wanted[number] for number, at in zip(site.tolist(), position.tolist(), strict=True)]
+        self.run, self.table = source.run, table.filter(pa.array(np.array(inside, np.bool_)))
+
+    def logs(self, sites: Iterable[SiteId]) -> Any:
+        """Return all rows of these sites."""
+        return among(self.table, "site", sites)
+
+    def sequences(self, sites: Iterable[SiteId]) -> Any:
+        """Return site, position and message of every delivery."""
+        return self.logs(sites).select(SEQUENCE)
+
+
+def audit_changing(source: LocalSource, level: str, *, running: bool = False) -> Verdict:
+    """Judge a run in which groups change; with `running`, what a site has not come to yet is not missing."""
+    folder, run = source.run.folder, source.run
+    if not run.stamped:
+        raise InputError(f"{folder}: groups change in this run; deliveries/ needs the columns stamp and order_class")
+    if run.deliveries.rows > ROWS_AT_MOST:
+        raise InputError(f"{folder}: groups change in this run; of such, at most {ROWS_AT_MOST:,} rows are judged")
+    verdict = Verdict(level, run.deliveries.rows)
+    names = [row["site"] for row in read_rows(folder, "lives", schema.LIVES)]
+    rows = rows_of(source.logs(None))
+    changes: dict[str, list[Change]] = {}
+    for told in read_rows(folder, "changes", schema.CHANGES):
+        values: dict[str, Any] = {name: tuple(v) if name in LISTS else v for name, v in told.items()}
+        changes.setdefault(values.pop("site"), []).append(Change(**values))
+    begins: dict[str, set[str]] = {}
+    for group, sites in run.members.items():
+        for site in sites:
+            begins.setdefault(site, set()).add(group)
+    logs = {
+        name: Log(rows.get(name, []), changes.get(name, []), frozenset(begins.get(name, ())))
+        for name in sorted({*names, *rows, *changes, *begins})
+    }
+    sends, posts = Sends(), {}
+    table = source.sends(None)
+    sends.add(table)
+    for message, every in sends.more.items():
+        verdict.properties["creation"].add(findings.two_sends(message, every))
+    if "post" in table.column_names:
+        posts = dict(zip(listed(table.column("msg_id")), listed(table.column("post")), strict=True))
+    dropped = frozenset(row["msg_id"] for row in read_rows(folder, "drops", schema.DROPS))
+    histories = Histories(logs, sends.one, posts, dropped, running)
+    for finding in histories.judge():
+        verdict.properties[finding.property].add(finding)
+    verdict.notes += histories.notes
+    _judge_order(source, histories, verdict)
+    return verdict
+
+
+def _judge_order(source: LocalSource, histories: Histories, verdict: Verdict) -> None:
+    """Judge the order by all logs as they are in the end: classes come and go, so stamps prove it for a group only."""
+    found = verdict.properties
+    found["classes"].ok = None
+    found["causal"].ok = None
+    if verdict.level == "causal":
+        verdict.notes.append("causal order is not judged where groups change")
+    if verdict.level == "fifo":
+        found["total"].ok = found["acyclic"].ok = None
+        return
+    kept = {name: {row.position for row in rows} for name, rows in histories.kept().items()}
+    left: Any = Kept(source, kept)
+    merged = merge(fold_deliveries(left.table, fresh_key()))
+    verdict.notes += judge_order(left, merged, found["total"], found["acyclic"], collide=True)

@@ -1,0 +1,86 @@
+"""What the sites of a world would export where groups change, and the verdict on it (`verify.histories`)."""
+
+from collections.abc import Iterator
+
+from ordercast.client.values import Restored, RolledBack, ViewChanged
+from ordercast.names import GroupId
+from ordercast.node import inputs as io
+from ordercast.verify.deliveries import JUDGES
+from ordercast.verify.findings import Delivery, Sent
+from ordercast.verify.histories import Change, Histories, Log
+from ordercast.verify.record import Record
+from ordercast.wire import batch
+
+Told = Delivery | Change
+
+
+class Exports:
+    """All logs. What a site tells again after a restart must be what it has told before."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, dict[int, Told]] = {}
+        self.begins: dict[str, frozenset[GroupId]] = {}
+        self.sends: dict[str, Sent] = {}
+        self.posts: dict[str, str] = {}
+        self.dropped: set[str] = set()
+        self.problems: list[tuple[str, str]] = []
+
+    def began(self, log: str, began: io.Began) -> None:
+        """A life of a site takes part."""
+        self.begins[log] = frozenset(began.groups) or self.begins.get(log, frozenset())
+
+    def sent(self, log: str, sent: io.Sent) -> None:
+        """A site has sent a batch."""
+        origin = batch.origin_of(sent.body)
+        for index, body in enumerate(batch.unpack(sent.body)):
+            number = sent.first + index
+            self.sends[f"{log}:{number}"] = Sent(sent.groups, log, number, sent.after, body)
+            if origin is not None:
+                self.posts[f"{log}:{number}"] = f"{origin[0].hex()}.{'+'.join(sent.groups)}.{origin[1]}.{index}"
+
+    def delivered(self, log: str, source: str, done: io.Delivered) -> None:
+        """A site has delivered a batch."""
+        lot = done.lot
+        for index, body in enumerate(batch.unpack(lot.body)):
+            stamp, number = lot.stamp + index.to_bytes(4, "big"), lot.first + index
+            self._tell(log, Delivery(log, lot.position + index, f"{source}:{number}", lot.groups, source, number,
+                                     done.class_id.epoch, done.order, stamp, None, body))  # fmt: skip
+
+    def noted(self, log: str, noted: io.Noted) -> None:
+        """A site says something in its stream."""
+        match noted.said:
+            case ViewChanged(group, members, joined, left, _, away):
+                self._tell(log, Change(noted.position, "view", group, noted.epoch, members, joined, left, away))
+            case Restored(group):
+                self._tell(log, Change(noted.position, "state", group, noted.epoch))
+            case RolledBack(positions):
+                first = min(positions, default=noted.position)
+                self._tell(log, Change(noted.position, "undone", undone_from=first))
+
+    def not_sent(self, log: str, dropped: io.Dropped) -> None:
+        """A site will not send a batch that it has taken."""
+        if dropped.first:
+            self.dropped.update(f"{log}:{dropped.first + index}" for index in range(len(dropped.bodies)))
+
+    def _tell(self, log: str, told: Told) -> None:
+        before = self.told.setdefault(log, {}).setdefault(told.position, told)
+        if before != told:
+            self.problems.append(("export", f"{log} tells {told} after {before}, at one position"))
+
+    def findings(self, promises: frozenset[str]) -> Iterator[tuple[str, str]]:
+        """Yield what an audit would find."""
+        yield from self.problems
+        logs = {}
+        for name in {*self.told, *self.begins}:
+            told = self.told.get(name, {}).values()
+            rows = [row for row in told if isinstance(row, Delivery)]
+            changes = [change for change in told if isinstance(change, Change)]
+            logs[name] = Log(rows, changes, self.begins.get(name, frozenset()))
+        run = Histories(logs, self.sends, self.posts, frozenset(self.dropped))
+        for finding in run.judge():
+            yield f"audit {finding.property}", finding.says
+        record = Record({}, self.sends, {name: [row.msg_id for row in rows] for name, rows in run.kept().items()})
+        for name in ("total", "acyclic"):
+            found = JUDGES[name](record) if name in promises else None
+            if found is not None:
+                yield f"audit {name}", found.says

@@ -1,0 +1,344 @@
+"""The judge of logs in which groups change: what each site delivered of a group while it was in it, by stamps.
+
+A *log* is one life of a site: who loses the disk begins another one, called `site@incarnation`. A *stay* is what a log
+has of a group from where the site came in: from the beginning, from the creation of the group, or from a state that
+another member gave it. Stamps begin with the configuration in which their class was opened, so all messages of a group
+stand in one line. The promise: a stay has everything of that line from its beginning to its end, and the stays of those
+who are there at the end go to the end.
+
+Who was away, removed by force or killed for good has a log that ends somewhere; what it had delivered and nobody else
+has would be undone when it comes back. That is told, and not judged.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from ordercast.names import GroupId, SiteId
+from ordercast.verify import findings
+from ordercast.verify.findings import Delivery, Finding, MsgId, Sent
+
+EPOCH_BYTES = 8
+LIFE = "@"
+"""Between the name of a site and its incarnation, where it is not the one in which it began with the cluster."""
+
+
+class Change(NamedTuple):
+    """What a site says in its log beside deliveries."""
+
+    position: int
+    kind: str
+    """`view`: the members of a group have changed; `state`: this site was given the state of a group; `undone`: what
+    was delivered since a position did not happen."""
+    group: GroupId = ""
+    epoch: int = 0
+    members: tuple[SiteId, ...] = ()
+    joined: tuple[SiteId, ...] = ()
+    left: tuple[SiteId, ...] = ()
+    away: tuple[SiteId, ...] = ()
+    """Who was taken out because it is suspected, and comes back."""
+    undone_from: int = -1
+
+
+@dataclass
+class Log:
+    """One life of a site."""
+
+    rows: Sequence[Delivery] = ()
+    changes: Sequence[Change] = ()
+    begins: frozenset[GroupId] = frozenset()
+    """The groups it was in when the cluster began."""
+
+
+@dataclass(eq=False)
+class Stay:
+    """What a log has of a group, from one stamp on, and up to another when the site has left."""
+
+    log: str
+    group: GroupId
+    since: bytes
+    until: bytes | None = None
+    rows: list[Delivery] = field(default_factory=list)
+    missed: list[Delivery] | None = None
+    """While the site is out of the group because it was suspected: what comes meanwhile. It counts if the site comes
+    back: what came to another of its groups, and to this one too, is in the state that it is given then."""
+    void: bool = False
+    """Whether a state has taken the place of what is here, or what is here was given up with the site."""
+
+
+def site_of(log: str) -> SiteId:
+    """Return the site whose log this is."""
+    return log.partition(LIFE)[0]
+
+
+def _at(epoch: int) -> bytes:
+    return epoch.to_bytes(EPOCH_BYTES, "big")
+
+
+class _Follower:
+    """Goes through one log in the order of its positions."""
+
+    def __init__(self, name: str, log: Log) -> None:
+        self.name, self.me = name, site_of(name)
+        self.open = {group: Stay(name, group, b"") for group in sorted(log.begins)}
+        self.stays = list(self.open.values())
+        self.strangers: list[Delivery] = []
+        self.valid: list[Delivery] = []
+        """Everything that was delivered and not undone."""
+        items: list[Delivery | Change] = [*log.rows, *log.changes]
+        for item in sorted(items, key=lambda item: item.position):
+            if isinstance(item, Delivery):
+                self._delivered(item)
+            else:
+                getattr(self, f"_{item.kind}")(item)
+
+    def _delivered(self, row: Delivery) -> None:
+        self.valid.append(row)
+        stays = [self.open[group] for group in row.groups if group in self.open]
+        for stay in stays:
+            (stay.rows if stay.missed is None else stay.missed).append(row)
+        if not stays:
+            self.strangers.append(row)
+
+    def _undone(self, change: Change) -> None:
+        kept = [row for row in self.valid if row.position < change.undone_from]
+        gone = {row.position for row in self.valid[len(kept) :]}
+        self.valid = kept
+        self.strangers = [row for row in self.strangers if row.position not in gone]
+        for stay in self.stays:
+            stay.rows = [row for row in stay.rows if row.position not in gone]
+            if stay.missed is not None:
+                stay.missed = [row for row in stay.missed if row.position not in gone]
+
+    def _enters(self, group: GroupId, epoch: int) -> None:
+        """Open a stay. Who comes back with an empty disk may deliver messages of a class before the view is told."""
+        stay = self.open[group] = Stay(self.name, group, _at(epoch))
+        stay.rows = [row for row in self.strangers if group in row.groups and (row.stamp or b"") >= stay.since]
+        self.strangers = [row for row in self.strangers if row not in stay.rows]
+        self.stays.append(stay)
+
+    def _state(self, change: Change) -> None:
+        """What this site had of the group before, if anything, is void."""
+        old = self.open.pop(change.group, None)
+        if old is not None:
+            old.void = True
+        self._enters(change.group, change.epoch)
+
+    def _view(self, change: Change) -> None:
+        stay = self.open.get(change.group)
+        if self.me in change.members:
+            if stay is None:
+                self._enters(change.group, change.epoch)
+            elif stay.missed is not None:
+                stay.rows, stay.missed = stay.rows + stay.missed, None
+        elif stay is not None and self.me in change.away:
+            stay.missed = stay.missed or []
+        elif stay is not None and self.me in change.left:
+            self.open.pop(change.group).until = _at(change.epoch)
+            stay.void = bool(change.away and not change.members)  # removed by force: what only it has is lost
+
+
+@dataclass
+class Histories:
+    """A run in which groups change; `judge` yields what is wrong with it, and then `notes` says what was not judged."""
+
+    logs: Mapping[str, Log]
+    sends: Mapping[MsgId, Sent]
+    posts: Mapping[MsgId, str] = field(default_factory=dict)
+    """What clients call their messages: posted again elsewhere, a message has another id and the same name."""
+    dropped: frozenset[MsgId] = frozenset()
+    """What its source has said that it will not send."""
+    running: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    @cached_property
+    def followers(self) -> dict[str, _Follower]:
+        """Every log, gone through."""
+        return {name: _Follower(name, log) for name, log in sorted(self.logs.items())}
+
+    @cached_property
+    def _newest(self) -> dict[SiteId, str]:
+        """The last life of each site."""
+        found: dict[SiteId, str] = {}
+        sources = {row.source for log in self.logs.values() for row in log.rows}
+        for name in {*self.logs, *sources, *(sent.source for sent in self.sends.values())}:
+            site = site_of(name)
+            found[site] = max(found.get(site, name), name, key=lambda log: int(log.partition(LIFE)[2] or 0))
+        return found
+
+    @cached_property
+    def _there(self) -> dict[GroupId, tuple[SiteId, ...]]:
+        """Who is there in each group at the end, as far as anybody knows."""
+        last: dict[GroupId, Change] = {}
+        found = {group: [site_of(name)] for name, log in self.logs.items() for group in log.begins}
+        for name, log in self.logs.items():
+            for group in log.begins:
+                found[group] = sorted({*found[group], site_of(name)})
+            for change in log.changes:
+                if change.kind == "view" and change.epoch >= last.get(change.group, change).epoch:
+                    last[change.group] = change
+        return {g: tuple(sites) for g, sites in found.items()} | {g: view.members for g, view in last.items()}
+
+    def _goes_on(self, stay: Stay) -> bool:
+        """Whether a stay goes to the end: its site is there."""
+        site = site_of(stay.log)
+        return not stay.void and self._newest[site] == stay.log and site in self._there.get(stay.group, ())
+
+    def _is_good(self, stay: Stay) -> bool:
+        """Whether what is in a stay is what others have, or had: who has left has undone what they have not."""
+        return not stay.void and (stay.until is not None or self._goes_on(stay))
+
+    @cached_property
+    def lines(self) -> dict[GroupId, dict[bytes, Delivery]]:
+        """The messages of each group by their stamps, in order, as those have them who are there or have left."""
+        found: dict[GroupId, dict[bytes, Delivery]] = {}
+        for stay in self._stays():
+            if self._is_good(stay):
+                for row in stay.rows:
+                    assert row.stamp is not None
+                    found.setdefault(stay.group, {}).setdefault(row.stamp, row)
+        return {group: dict(sorted(line.items())) for group, line in found.items()}
+
+    def _stays(self) -> Iterator[Stay]:
+        for follower in self.followers.values():
+            yield from follower.stays
+
+    @cached_property
+    def not_judged(self) -> dict[str, set[int]]:
+        """The positions of each log that nobody who is there has: they would be undone when the site comes back."""
+        known = {(row.msg_id, stamp) for line in self.lines.values() for stamp, row in line.items()}
+        found: dict[str, set[int]] = {}
+        for stay in self._stays():
+            if not self._is_good(stay):
+                found.setdefault(stay.log, set()).update(
+                    r.position for r in stay.rows if (r.msg_id, r.stamp) not in known
+                )
+        return {log: positions for log, positions in found.items() if positions}
+
+    def kept(self) -> dict[str, list[Delivery]]:
+        """Return what each log has in the end and is judged: its order is compared with others'."""
+        return {
+            name: [row for row in follower.valid if row.position not in self.not_judged.get(name, ())]
+            for name, follower in self.followers.items()
+        }
+
+    # The judges.
+
+    def judge(self) -> Iterator[Finding]:
+        """Yield everything that is wrong; order between groups is for others to judge, by `kept`."""
+        for name, log in sorted(self.logs.items()):
+            positions = {row.position for row in log.rows} | {change.position for change in log.changes}
+            holes = set(range(max(positions, default=-1))) - positions
+            if holes:
+                yield findings.hole(name, min(holes))
+        for stay in self._stays():
+            yield from self._one_stay(stay)
+        yield from self._lines()
+        yield from self._as_sent()
+        yield from self._nowhere()
+        many = sum(map(len, self.not_judged.values()))
+        if many:
+            logs = ", ".join(sorted(self.not_judged)[:3])
+            self.notes.append(
+                f"{many} deliveries of logs that have ended ({logs}) are not judged: nobody else has them"
+            )
+
+    def _one_stay(self, stay: Stay) -> Iterator[Finding]:
+        line = self.lines.get(stay.group, {})
+        first: dict[MsgId, Delivery] = {}
+        before: Delivery | None = None
+        for row in stay.rows:
+            assert row.stamp is not None
+            if first.setdefault(row.msg_id, row) is not row:
+                yield findings.twice(first[row.msg_id], row)
+                continue
+            if before is not None and before.stamp is not None and row.stamp <= before.stamp:
+                yield findings.not_larger(before, row)
+            if stay.since and row.stamp < stay.since:
+                yield findings.too_early(row, int.from_bytes(stay.since))
+            before = row
+            there = line.get(row.stamp)
+            if there is not None and there.msg_id != row.msg_id:
+                yield findings.one_stamp(there, row)
+        have = {row.stamp for row in stay.rows if row.stamp in line}
+        end = max((stamp for stamp in have if stamp is not None), default=b"")  # who leaves may miss the last ones
+        whole = stay.until is None and self._goes_on(stay) and not self.running
+        for stamp, row in line.items():
+            if stamp >= stay.since and (whole or stamp < end) and stamp not in have:
+                yield findings.missing(stay.log, row.msg_id, Sent(row.groups, row.source, row.number))
+
+    def _lines(self) -> Iterator[Finding]:
+        """One source, one group: in the order sent; a message has one stamp and one body everywhere."""
+        known: dict[MsgId, Delivery] = {}
+        for group, line in sorted(self.lines.items()):
+            last: dict[SiteId, Delivery] = {}
+            for row in line.values():
+                before = last.get(row.source)
+                if before is not None and before.number > row.number:
+                    yield findings.not_as_sent(before, row, row.source, group)
+                else:
+                    last[row.source] = row
+        for log in self.kept().values():
+            for row in log:
+                other = known.setdefault(row.msg_id, row)
+                if other.stamp != row.stamp:
+                    yield findings.two_stamps(other, row)
+                if other.body != row.body:
+                    yield findings.two_bodies(other, row)
+
+    def _as_sent(self) -> Iterator[Finding]:
+        """Only what was sent is delivered, as it was sent, and only in groups that the site is in."""
+        reached: dict[SiteId, int] = {}
+        for sent in self.sends.values():
+            reached[sent.source] = max(reached.get(sent.source, 0), sent.number)
+        unknown = 0
+        for follower in self.followers.values():
+            for row in follower.strangers:
+                yield findings.stranger(row)
+            for row in follower.valid:
+                known = self.sends.get(row.msg_id)
+                if known is None:
+                    written = not self.running or row.number <= reached.get(row.source, 0)
+                    if self._is_over(row.source):
+                        unknown += 1
+                    elif written:
+                        yield findings.unsent(row)
+                elif known[:3] != (row.groups, row.source, row.number):
+                    yield findings.otherwise(row, known)
+                elif known.body is not None and row.body is not None and known.body != row.body:
+                    yield findings.other_body(row)
+        if unknown:
+            self.notes.append(
+                f"{unknown} deliveries are of sites whose disks were lost before they had written it down"
+            )
+
+    def _is_over(self, log: str) -> bool:
+        """Whether this life has ended with its disk."""
+        return self._newest.get(site_of(log), log) != log
+
+    def _nowhere(self) -> Iterator[Finding]:
+        """What was sent to a group comes to it, unless that was said not to be so, or is lost with a disk."""
+        if self.running:
+            return
+        known: dict[GroupId, set[MsgId]] = {}
+        for stay in self._stays():
+            known.setdefault(stay.group, set()).update(row.msg_id for row in stay.rows)
+        delivered = {message for messages in known.values() for message in messages}
+        done = {self.posts[message] for message in delivered if self.posts.get(message)}
+        touched = {stay.group for stay in self._stays() if self._is_over(stay.log)}
+        views = [change for log in self.logs.values() for change in log.changes if change.kind == "view"]
+        deleted = {view.group for view in views if not view.members}
+        lost = 0
+        for message, sent in sorted(self.sends.items(), key=lambda item: (item[1].source, item[1].number)):
+            for group in sent.groups:
+                if message in known.get(group, ()) or message in self.dropped or self.posts.get(message) in done:
+                    continue
+                if group in deleted or not self._there.get(group):
+                    continue
+                if self._is_over(sent.source) or group in touched:
+                    lost += 1
+                    continue
+                yield findings.nowhere(message, sent, group)
+        if lost:
+            self.notes.append(f"{lost} messages are in no log, and a disk that they may have been on was lost")

@@ -1,0 +1,192 @@
+"""The judge of logs in which groups change: worlds of nodes, and the same with one thing forged."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ordercast.sim import changing_nodes
+from ordercast.sim.exports import Exports
+from ordercast.verify.findings import Delivery, Sent
+from ordercast.verify.histories import Change, Histories, Log, site_of
+from tests.support.changing_campaign import case
+
+SEEDS = (3, 40, 103, 116, 194, 448, 755, 787, 1474)
+"""With rollbacks, states, lost disks, groups that are deleted, sites that are removed."""
+
+
+def exported(seed: int) -> Exports:
+    found, ran = changing_nodes.run(case(seed))
+    assert found == []
+    return ran.world.exports
+
+
+def histories(exports: Exports) -> Histories:
+    logs = {}
+    for name in {*exports.told, *exports.begins}:
+        told = exports.told.get(name, {}).values()
+        rows = [row for row in told if isinstance(row, Delivery)]
+        changes = [change for change in told if isinstance(change, Change)]
+        logs[name] = Log(rows, changes, exports.begins.get(name, frozenset()))
+    return Histories(logs, dict(exports.sends), dict(exports.posts), frozenset(exports.dropped))
+
+
+def broken(run: Histories) -> set[str]:
+    return {finding.property for finding in run.judge()}
+
+
+def forged(run: Histories, name: str, rows: list[Delivery], changes: list[Change] | None = None) -> Histories:
+    log = run.logs[name]
+    new = Log(rows, log.changes if changes is None else changes, log.begins)
+    return Histories({**run.logs, name: new}, run.sends, run.posts, run.dropped)
+
+
+def whole(run: Histories) -> list[tuple[str, list[Delivery]]]:
+    """Return logs with the rows of a group whose line they have to the end, and two others have, too."""
+    found = []
+    for name, follower in run.followers.items():
+        for group, stay in follower.open.items():
+            others = [s for s in run._stays() if s.group == group and s.log != name and run._goes_on(s) and s.rows]
+            if run._goes_on(stay) and len(stay.rows) > 3 and others and run._newest[site_of(name)] == name:
+                found.append((name, stay.rows))
+    return found
+
+
+def _left_out(run: Histories, name: str, rows: list[Delivery]) -> Histories:
+    """The position is taken by something else, so that only the message is missing."""
+    gone = rows[len(rows) // 2]
+    kept = [row for row in run.logs[name].rows if row.position != gone.position]
+    filler = Change(gone.position, "view", "no such group")
+    return forged(run, name, kept, [*run.logs[name].changes, filler])
+
+
+def _last_left_out(run: Histories, name: str, rows: list[Delivery]) -> Histories:
+    kept = [row for row in run.logs[name].rows if row.position != rows[-1].position]
+    return forged(run, name, kept, [*run.logs[name].changes, Change(rows[-1].position, "view", "no such group")])
+
+
+def _twice(run: Histories, name: str, rows: list[Delivery]) -> Histories:
+    log = run.logs[name]
+    end = 1 + max([row.position for row in log.rows] + [change.position for change in log.changes])
+    return forged(run, name, [*run.logs[name].rows, rows[1]._replace(position=end)])
+
+
+def _exchanged(run: Histories, name: str, rows: list[Delivery]) -> Histories:
+    one, other = rows[-2], rows[-1]
+    places = {one.position: other.position, other.position: one.position}
+    swapped = [row._replace(position=places.get(row.position, row.position)) for row in run.logs[name].rows]
+    return forged(run, name, swapped)
+
+
+def _other_body(run: Histories, name: str, rows: list[Delivery]) -> Histories:
+    at = rows[1].position
+    return forged(run, name, [r._replace(body=b"forged") if r.position == at else r for r in run.logs[name].rows])
+
+
+def _another(run: Histories, name: str, rows: list[Delivery]) -> Histories:
+    at = rows[1].position
+    return forged(run, name, [r._replace(msg_id="nobody:1") if r.position == at else r for r in run.logs[name].rows])
+
+
+def _hole(run: Histories, name: str, rows: list[Delivery]) -> Histories:
+    return forged(run, name, [row for row in run.logs[name].rows if row.position != rows[0].position])
+
+
+FORGED: dict[str, tuple[Callable[[Histories, str, list[Delivery]], Histories], str]] = {
+    "a message is missing": (_left_out, "completeness"),
+    "the last message is missing": (_last_left_out, "completeness"),
+    "a message comes twice": (_twice, "duplicate"),
+    "two messages are exchanged": (_exchanged, "stamps"),
+    "another body": (_other_body, "body"),
+    "a message that nobody sent": (_another, "creation"),
+    "a position without anything": (_hole, "completeness"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_forged_row_is_found(seed: int) -> None:
+    run = histories(exported(seed))
+    assert broken(run) == set()
+    chosen = whole(run)[:3]
+    for name, rows in chosen:
+        for what, (forge, property_) in FORGED.items():
+            assert property_ in broken(forge(run, name, rows)), (seed, name, what)
+
+
+def test_worlds_have_something_to_forge() -> None:
+    run = histories(exported(SEEDS[0]))
+
+    assert whole(run)
+
+
+def message(site: str, position: int, number: int, groups: str = "x", epoch: int = 1, place: int = 0) -> Delivery:
+    stamp = epoch.to_bytes(8, "big") + (place or number).to_bytes(8, "big")
+    return Delivery(site, position, f"s:{number}", tuple(groups), "s", number, epoch, "x", stamp)
+
+
+def judged(logs: dict[str, Log], **more: Any) -> list[str]:
+    sends = {row.msg_id: (row.groups, row.source, row.number) for log in logs.values() for row in log.rows}
+    told = {message: Sent(*sent) for message, sent in sends.items()}
+    return [finding.says for finding in Histories(logs, told, **more).judge()]
+
+
+X = frozenset("x")
+
+
+def test_what_was_undone_does_not_count_and_what_came_again_does() -> None:
+    """Site p delivers s:2 alone; it is undone, placed again in the next class, and comes after a message of t."""
+    of_t = [message("p", 3, 7, epoch=2, place=1), message("q", 1, 7, epoch=2, place=1)]
+    of_t = [row._replace(msg_id="t:7", source="t") for row in of_t]
+    back = [message("p", 0, 1), message("p", 1, 2), of_t[0], message("p", 4, 2, epoch=2, place=2)]
+    other = Log([message("q", 0, 1), of_t[1], message("q", 2, 2, epoch=2, place=2)], [], X)
+
+    assert [] == judged({"p": Log(back, [Change(2, "undone", undone_from=1)], X), "q": other})
+    assert "p delivers s:2 twice" in judged({"p": Log(back, [Change(2, "view", "no such group")], X), "q": other})
+
+
+def test_who_comes_in_with_a_state_has_everything_since() -> None:
+    old = [message("p", 0, 1), message("p", 1, 2, epoch=3), message("p", 2, 3, epoch=3)]
+    joins = [Change(0, "state", "x", 3), Change(1, "view", "x", 3, ("p", "q"), ("q",))]
+    view = Change(3, "view", "x", 3, ("p", "q"), ("q",))
+
+    assert [] == judged(
+        {"p": Log(old, [view], X), "q": Log([message("q", 2, 2, epoch=3), message("q", 3, 3, epoch=3)], joins)}
+    )
+    late = Log([message("q", 2, 3, epoch=3)], joins)
+    assert ["q does not deliver s:2"] == judged({"p": Log(old, [view], X), "q": late})
+    early = Log([message("q", 2, 1), message("q", 3, 2, epoch=3), message("q", 4, 3, epoch=3)], joins)
+    assert ["q delivers s:1 of epoch 1, but came into its group with epoch 3"] == judged(
+        {"p": Log(old, [view], X), "q": early}
+    )
+
+
+def test_who_has_left_gets_no_more() -> None:
+    stays = [message("p", 0, 1), message("p", 2, 2, epoch=2)]
+    left = Change(1, "view", "x", 2, ("p",), (), ("q",))
+
+    assert [] == judged({"p": Log(stays, [left], X), "q": Log([message("q", 0, 1)], [left], X)})
+    after = Log([message("q", 0, 1), message("q", 2, 2, epoch=2)], [left], X)
+    assert ["q delivers s:2 to x, but is not a member"] == judged({"p": Log(stays, [left], X), "q": after})
+
+
+def test_what_a_lost_disk_had_is_told_and_not_judged() -> None:
+    """Site q loses its disk, and with it a message that only it had delivered; its next life begins with a state."""
+    p = [message("p", 0, 1), message("p", 3, 2, epoch=3)]
+    views = [Change(1, "view", "x", 2, ("p",), (), ("q",), ("q",)), Change(2, "view", "x", 3, ("p", "q"), ("q",))]
+    first = Log([message("q", 0, 1), message("q", 1, 7)], [], X)
+    again = Log([message("q@9", 2, 2, epoch=3)], [Change(0, "state", "x", 3), views[1]._replace(position=1)])
+    run = Histories({"p": Log(p, views, X), "q": first, "q@9": again}, {})
+
+    assert {"creation"} == broken(run), "sends are not given here"
+    assert "1 deliveries of logs that have ended (q) are not judged: nobody else has them" in run.notes
+
+
+def test_a_message_that_comes_to_nobody_is_missed_unless_it_was_dropped_or_posted_elsewhere() -> None:
+    logs = {"p": Log([message("p", 0, 1)], [], X)}
+    sends = {"s:1": Sent(("x",), "s", 1), "s:2": Sent(("x",), "s", 2)}
+
+    assert ["no member of x delivers s:2"] == [f.says for f in Histories(logs, sends).judge()]
+    assert [] == list(Histories(logs, sends, dropped=frozenset({"s:2"})).judge())
+    assert [] == list(Histories(logs, sends, posts={"s:1": "c.1", "s:2": "c.1"}).judge())
+    assert [] == list(Histories(logs, sends, running=True).judge())
