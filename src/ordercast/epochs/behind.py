@@ -68,6 +68,7 @@ class Behind:
         self.site = site
         self.state = BehindState()
         self._asked = False  # since the last tick
+        self._news: tuple[int, m.Decided] | None = None  # what was told last: many are told the same
         self._told: set[SiteId] = set()  # since the last tick: who was told which configuration this is
 
     # Decisions.
@@ -91,9 +92,14 @@ class Behind:
 
     def told(self, number: int, *, known: bool = True) -> m.Decided:
         """Return a decision that is kept as it is told to others; `known`: they are in the one before it."""
+        if known and self._news is not None and self._news[0] == number:
+            return self._news[1]
         decision, before = self.decision(number), self.site.decisions.get(number - 1)
         assert decision is not None
-        return news_of(before.setup, decision) if known and before is not None else m.Decided(decision)
+        if not known or before is None:
+            return m.Decided(decision)
+        self._news = (number, news_of(before.setup, decision))
+        return self._news[1]
 
     def decided_on(self, class_id: ClassId) -> list[m.Decision]:
         """Return the decisions that closed a class, as far as they are kept."""

@@ -6,7 +6,7 @@ stream that applications read says more than messages. Whatever the site says it
 of an event holds gets a record of its own (`records.Told`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, cast
 
 from ordercast.client.values import AckLevel, Lot, Restored, RolledBack, Said, ViewChanged, said_lot
@@ -107,14 +107,15 @@ class ChangingDeliveries(Deliveries):
         return f"{envelope.class_id} {envelope.groups[0]}"
 
 
-def neighbours(setup: Setup, me: SiteId) -> set[SiteId]:
-    """Return who is linked with a site: its neighbours in the plans, and the council with everybody.
+def neighbours(setup: Setup, me: SiteId, known: Collection[ClassId] = ()) -> set[SiteId]:
+    """Return who is linked with a site: its neighbours in the plans of classes, and the council with everybody.
 
-    Others are called when there is something to say to them: n sites need not have n squared links.
+    Others are called when there is something to say to them: n sites need not have n squared links. `known`: classes
+    that were looked at before.
     """
     found = set(setup.sites) if me in setup.council else set(setup.council)
-    for of_class in setup.classes.values():
-        for edge in of_class.plan.edges if of_class.plan is not None else ():
+    for of_class in [of_class for class_id, of_class in setup.classes.items() if class_id not in known]:
+        for edge in of_class.plan.edges if me in of_class.nodes and of_class.plan is not None else ():
             if me in (edge.parent, edge.child):
                 found |= {edge.parent, edge.child}
     return found - {me}
@@ -143,6 +144,7 @@ class ChangingNode(Node):
         self.reading.may_undo = lambda group: bool(self.participant.setup.may_undo(group))
         self.intake.checker = ChangingChecker(self.participant, self.peers.doubts)
         self._number = -1  # of the configuration that the parts of the node know
+        self._classes: Collection[ClassId] = ()  # whose plans were looked at
         self._marks = (0, 0)  # the records that came before this configuration, and before the one before it
         self._tokens: dict[int, Any] = {}  # who waits for the answer to which request
         self._untold: list[tuple[Lot, int, int | None]] | None = []  # while the history is stepped through
@@ -222,8 +224,9 @@ class ChangingNode(Node):
         # What was not delivered within a whole configuration may never be; if it is, it gets a record of its own.
         self._marks = (self.pipeline.next_record, self._marks[0])
         self.deliveries.bodies = {i: r for i, r in self.deliveries.bodies.items() if r >= self._marks[1]}
-        linked = neighbours(setup, self.me) if setup.number else strangers(self._first, self.settings) - {self.me}
-        news = linked - self.peers.needed
+        known, self._classes = self._classes, setup.classes.keys()
+        linked = neighbours(setup, self.me, known) if setup.number else strangers(self._first, self.settings)
+        news = linked - self.peers.needed - {self.me}
         self.peers.needed |= news
         for peer in sorted(news):
             if peer > self.me and self.phase is Phase.RUNNING:
