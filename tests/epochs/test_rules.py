@@ -438,6 +438,34 @@ def test_errata_114_who_gives_a_state_is_not_removed_meanwhile() -> None:
     assert has == [] and "its state comes from a" in held[0], "for ever"
 
 
+def test_errata_119_what_one_site_suspects_does_not_let_a_giver_go() -> None:
+    """As 114, and b suspects the site that is to be removed, though it is well: the manager hears it."""
+
+    def scenario() -> Any:
+        c = Cluster({"x": "e"}, "abcde")
+        c.send("e", "x")
+        c.settle()
+        c.lose("State *->*")
+        c.ask("c", ask("Join", "x", "c"))
+        c.tick(6)
+        c.suspect("e", "b")
+        c.tick(2)
+        c.ask("d", ask("RemoveSite", "e"))
+        c.tick(12)
+        if "e" not in c.sites["d"].setup.sites:
+            c.crash("e")
+            c.suspect("e", "acd")
+        c.trust("e")
+        c.mend()
+        c.settle()
+        assert "e" not in c.sites["d"].setup.sites
+        return c.lists["c"].get("x", [])
+
+    assert ["e:1"] == scenario()
+    rule = ("there = set(leaving) - site.suspected - site.fresh.keys()", "there = set(leaving) - self.suspected")
+    assert [] == without(scenario, rule)
+
+
 def test_somebody_who_has_a_state_reports() -> None:
     """When one of two who are not there is removed, the other one is waited for: nobody else can report.
 

@@ -420,8 +420,9 @@ class ChangingChaos:
             found = await self._look()
             numbers = {one["known"]["number"] for one in found}
             left = f"{len(found)} of {len(SITES)} sites answer, in configurations {numbers}"
-            if states and any(one["known"]["joining"] for one in found):
-                await asyncio.sleep(0.1)
+            leads = [one["known"]["suspected"] for one in found if one["site"] == one["known"]["manager"]]
+            if any(leads) or (states and any(one["known"]["joining"] for one in found)):
+                await asyncio.sleep(0.1)  # what only a dead site has is lost when it is removed
                 continue
             if len(found) == len(SITES) and len(numbers) == 1 and numbers != {0} and not self.known["away"]:
                 if not self.trouble or not self.begun:

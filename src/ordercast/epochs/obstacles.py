@@ -191,10 +191,11 @@ class Obstacles:
     def _still_give(self, leaving: Collection[SiteId], pending: dict[SiteId, tuple[GroupId, ...]]) -> set[SiteId]:
         """Return who of these is to give a state that nobody else can give: it is not removed now (errata 114).
 
-        Who removes a site may switch it off as soon as it is done. Who is not there gives nothing.
+        Who removes a site may switch it off as soon as it is done. Who is not there gives nothing. That others suspect
+        it, and the manager does not, is no reason to give up what it has (errata 119).
         """
         site, found = self.site, set[SiteId]()
-        there = set(leaving) - self.suspected - site.fresh.keys()
+        there = set(leaving) - site.suspected - site.fresh.keys()
         for who, groups in self._joining(pending).items() if there else ():
             named = {j.group: (number, j.providers) for number, j in site.behind.joins() if j.site == who}  # the last
             for number, providers in [named[group] for group in groups if group in named and who not in leaving]:
