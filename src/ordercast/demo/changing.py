@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from ordercast.audit.changing import audit_changing
+from ordercast.audit.local import LocalSource
 from ordercast.client.client import Client, connect
 from ordercast.client.values import Delivered, Restored
 from ordercast.errors import OrdercastError
@@ -29,7 +31,8 @@ class ChangingBank:
         ports = free_ports(2 * len(SITES) + 2)
         self.sites = {site: f"127.0.0.1:{ports.pop()}" for site in (*SITES, NEW)}
         self.clients = {site: f"127.0.0.1:{ports.pop()}" for site in (*SITES, NEW)}
-        lines = ['name = "bank"', 'policy = "available"', f"suspect_after = {SUSPECT_S}", "states = true", "[sites]"]
+        lines = ['name = "bank"', 'policy = "available"', f"suspect_after = {SUSPECT_S}", "states = true"]
+        lines += ['export = "run"', "[sites]"]
         lines += [f'{site} = "{self.sites[site]}"' for site in SITES]
         lines += ["[clients]", *(f'{site} = "{self.clients[site]}"' for site in SITES)]
         lines += ["[groups]", f"transactions = {list(SITES)}"]
@@ -87,17 +90,21 @@ async def _send(client: Client, done: list[float], stop: asyncio.Event) -> None:
 
 
 async def show(folder: Path, say: Callable[[str, str], None]) -> bool:
-    """Run it; `say` is told a line and its colour. Returns whether everybody has the same book in the end."""
+    """Run it; `say` is told a line and its colour. Returns whether all have the same book, and the audit agrees."""
     bank = ChangingBank(folder)
     tasks: list[asyncio.Task[None]] = []
+    same = False
     try:
         async with asyncio.timeout(LIMIT_S):
-            return await _show(bank, say, tasks)
+            same = await _show(bank, say, tasks)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         bank.stop()
+    verdict = audit_changing(LocalSource(str(folder / "run")), "acyclic")
+    say(f"audit of {verdict.deliveries} deliveries: level acyclic {verdict.outcome}", "green" if verdict.ok else "red")
+    return same and verdict.ok
 
 
 async def _show(bank: ChangingBank, say: Callable[[str, str], None], tasks: "list[asyncio.Task[None]]") -> bool:
