@@ -22,3 +22,13 @@ def test_a_client_loads_no_server_code() -> None:
     assert loaded == ALLOWED
     assert "ordercast.wire.codec" not in ours.split()
     assert heavy == ""
+
+
+def test_every_call_has_a_twin_without_await() -> None:
+    from ordercast.client.client import Client
+    from ordercast.client.sync import SyncClient
+
+    inside = {"joined"}  # what iterators over a client ask it
+    calls = {name for name in dir(Client) if not name.startswith("_")} - inside
+
+    assert calls - set(dir(SyncClient)) == set()

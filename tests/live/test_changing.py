@@ -460,7 +460,7 @@ def test_the_same_without_await(tmp_path: Path) -> None:
                     client.create_group("d", ["p", "q"])
                     client.multicast_many("d", [b"one", b"two"], ack="safe")
                     client.leave_group("d", "q")
-                    client.delete_group("d")
+                    client.change("delete", "d")
                     assert "d" not in client.configuration()["groups"]
                     found: list[Event] = []
                     for event in client.events(timeout=5):

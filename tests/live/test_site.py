@@ -383,7 +383,11 @@ def test_the_synchronous_client(tmp_path: Path) -> None:
                 for number in range(3):
                     p.multicast("a", str(number).encode(), ack="safe")
                 messages = q.messages(timeout=5)
-                return [next(messages).body for _ in range(3)]
+                read = [next(messages).body for _ in range(3)]
+                p.multicast_many("a", [b"4", b"5"], ack="safe")
+                assert next(q.lots(timeout=5)).count == 2
+                assert (p.site, p.address) == ("p", config.clients["p"])
+                return read
 
         async with Running(config):
             assert await asyncio.to_thread(script) == [b"0", b"1", b"2"]

@@ -1,6 +1,8 @@
 """How long until a message is ordered: the swaps of HTW00 against the counting they truncate, on one tree."""
 
 import random
+from heapq import heappop, heappush
+from itertools import count
 
 from msgspec.structs import replace
 
@@ -8,6 +10,8 @@ from ordercast.core.effects import Effect, Send
 from ordercast.core.streams import Carry
 from ordercast.membership.table import Membership
 from ordercast.names import Shape, SiteId
+from ordercast.planning.routes import SpanningTree
+from ordercast.protocols.swap.bitonic import Bitonic, Counter, Node
 from ordercast.protocols.swap.counting import Count, Numbered
 from ordercast.protocols.swap.multicast import Ordered, Swap
 from ordercast.sim.network import Network
@@ -61,3 +65,46 @@ def until_ordered(
     assert set(begun) == set(world.ordered)
     taken = [world.ordered[key] - begun[key] for key in begun]
     return sum(taken) / len(taken), max(taken), max(world.hops.values(), default=0)
+
+
+def until_numbered(
+    senders: int, rounds: int = 20, sites: int = 64, shape: Shape = Shape.BALANCED, width: int = 16
+) -> float:
+    """Return the mean latency until a message has its number from a counting network, all senders at once.
+
+    Its nodes are spread evenly over the sites of the tree, and between two nodes a request goes along the tree. Where
+    its number is given it is multicast, as by the sink of an arrow.
+    """
+    names = [f"s{index:03}" for index in range(sites)]
+    tree, network, chance = SpanningTree(names, shape), Bitonic(width), random.Random(0)
+    above = {site: _way_up(tree, site) for site in names}
+    at = {place: names[place * sites // network.nodes] for place in range(network.nodes)}
+    taken: list[float] = []
+    for _ in range(rounds):
+        turn, queue = count(), list[tuple[float, int, SiteId, Node]]()
+        for site in chance.sample(names, senders):
+            heappush(queue, (0.0, next(turn), site, network.inputs[chance.randrange(width)]))
+        while queue:
+            now, _, site, node = heappop(queue)
+            here = at[node.place]
+            if site != here:
+                heappush(queue, (now + _hops(above[site], above[here]), next(turn), here, node))
+            elif isinstance(node, Counter):
+                node.count()
+                taken.append(now)
+            else:
+                heappush(queue, (now, next(turn), here, node.step()))
+    return sum(taken) / len(taken)
+
+
+def _way_up(tree: SpanningTree, site: SiteId) -> list[SiteId]:
+    found = [site]
+    while (parent := tree.parent(found[-1])) is not None:
+        found.append(parent)
+    return found
+
+
+def _hops(one: list[SiteId], other: list[SiteId]) -> int:
+    """Return the distance of two sites, from their ways to the root."""
+    common = len(set(one) & set(other))
+    return len(one) + len(other) - 2 * common

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ordercast.client.client import CONNECT_S, SURVIVE_S, Client
-from ordercast.client.values import AckLevel, Delivered, Destination, Event, Policy, Receipt
+from ordercast.client.values import AckLevel, Delivered, Destination, Event, Lot, Policy, Receipt
 from ordercast.names import GroupId, SiteId
 
 if TYPE_CHECKING:
@@ -102,6 +102,25 @@ class SyncClient:
         while (event := self._run(next_one())) is not None:
             yield event
 
+    def lots(self, timeout: float | None = None) -> Iterator[Lot]:
+        """Yield what is delivered in batches; raises TimeoutError when nothing comes for so long."""
+
+        async def next_one() -> Lot | None:
+            return await asyncio.wait_for(anext(self._client.lots(), None), timeout)
+
+        while (lot := self._run(next_one())) is not None:
+            yield lot
+
+    @property
+    def site(self) -> SiteId:
+        """The site that this client is connected to."""
+        return self._client.site
+
+    @property
+    def address(self) -> str:
+        """Where that site is."""
+        return self._client.address
+
     def multicast_many(
         self, group: Destination, bodies: list[bytes], ack: AckLevel = "none"
     ) -> tuple[int, list[bytes | None]]:
@@ -125,6 +144,12 @@ class SyncClient:
     def leave_group(self, group: GroupId, site: SiteId | None = None) -> None:
         """Let a site be a member of a group no more."""
         self._run(self._client.leave_group(group, site))
+
+    def change(
+        self, what: str, group: GroupId = "", sites: tuple[SiteId, ...] = (), options: dict[str, str] | None = None
+    ) -> None:
+        """Ask for a change and wait until it is in force; see `Client.change`."""
+        self._run(self._client.change(what, group, sites, options))
 
     def configuration(self) -> dict[str, Any]:
         """Return the configuration in force."""
