@@ -132,10 +132,12 @@ def test_what_was_exported_is_audited(tmp_path: Path) -> None:
     verdict = json.loads(done.stdout)
     assert done.returncode == 0 and verdict["ok"], done.stdout + done.stderr
     assert {name for name, found in verdict["properties"].items() if found["ok"] is None} == {"classes", "causal"}
-    parts = sorted((tmp_path / "run" / "deliveries").glob("q@*.parquet"))
-    parts[0].unlink()
+    parts = [*(tmp_path / "run" / "deliveries").glob("q*.parquet")]
+    last = max(parts, key=lambda path: int(path.stem.rpartition("-")[2]))
+    last.unlink()
     done = ordercast_command("audit", "run", "--json", cwd=tmp_path)
-    assert done.returncode == 1 and json.loads(done.stdout)["properties"]["completeness"]["ok"] is False
+    assert len(parts) > 1 and done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["properties"]["completeness"]["ok"] is False
     on_spark = ordercast_command("audit", "run", "--master", "local[1]", cwd=tmp_path)
     assert (on_spark.returncode, "judged in process: --local" in on_spark.stderr) == (2, True)
 

@@ -146,9 +146,9 @@ def test_what_was_undone_does_not_count_and_what_came_again_does() -> None:
 
 
 def test_who_comes_in_with_a_state_has_everything_since() -> None:
-    old = [message("p", 0, 1), message("p", 1, 2, epoch=3), message("p", 2, 3, epoch=3)]
+    old = [message("p", 0, 1), message("p", 2, 2, epoch=3), message("p", 3, 3, epoch=3)]
     joins = [Change(0, "state", "x", 3), Change(1, "view", "x", 3, ("p", "q"), ("q",))]
-    view = Change(3, "view", "x", 3, ("p", "q"), ("q",))
+    view = Change(1, "view", "x", 3, ("p", "q"), ("q",))
 
     assert [] == judged(
         {"p": Log(old, [view], X), "q": Log([message("q", 2, 2, epoch=3), message("q", 3, 3, epoch=3)], joins)}
@@ -156,7 +156,7 @@ def test_who_comes_in_with_a_state_has_everything_since() -> None:
     late = Log([message("q", 2, 3, epoch=3)], joins)
     assert ["q does not deliver s:2"] == judged({"p": Log(old, [view], X), "q": late})
     early = Log([message("q", 2, 1), message("q", 3, 2, epoch=3), message("q", 4, 3, epoch=3)], joins)
-    assert ["q delivers s:1 of epoch 1, but came into its group with epoch 3"] == judged(
+    assert "q delivers s:1 of epoch 1, but came into its group with epoch 3" in judged(
         {"p": Log(old, [view], X), "q": early}
     )
 
@@ -190,3 +190,98 @@ def test_a_message_that_comes_to_nobody_is_missed_unless_it_was_dropped_or_poste
     assert [] == list(Histories(logs, sends, dropped=frozenset({"s:2"})).judge())
     assert [] == list(Histories(logs, sends, posts={"s:1": "c.1", "s:2": "c.1"}).judge())
     assert [] == list(Histories(logs, sends, running=True).judge())
+
+
+# What a hostile reader of the judge has built.
+
+
+def view(position: int, epoch: int, members: str, joined: str = "", left: str = "", away: str = "") -> Change:
+    return Change(position, "view", "x", epoch, tuple(members), tuple(joined), tuple(left), tuple(away))
+
+
+def both(*numbers: int) -> dict[str, Log]:
+    return {site: Log([message(site, at, number) for at, number in enumerate(numbers)], [], X) for site in "pq"}
+
+
+def test_one_post_that_is_delivered_twice_is_found() -> None:
+    assert judged(both(1, 2), posts={"s:1": "c.1", "s:2": "c.1"}) == [
+        f"{site} delivers s:1 and s:2, which are one post of a client" for site in "pq"
+    ]
+
+
+def test_what_comes_to_one_of_two_groups_does_not_excuse_the_other() -> None:
+    sends = {"s:1": Sent(("x", "y"), "s", 1)}
+    logs = {"p": Log([message("p", 0, 1, "xy")], [], X), "q": Log([], [], frozenset("y"))}
+
+    assert ["no member of y delivers s:1"] == [f.says for f in Histories(logs, sends, posts={"s:1": "c.1"}).judge()]
+
+
+def test_two_majorities_are_found() -> None:
+    logs = {
+        "p": Log([message("p", 0, 1), message("p", 2, 2, epoch=2)], [view(1, 2, "p", left="q", away="q")], X),
+        "q": Log([message("q", 0, 1), message("q", 2, 3, epoch=2)], [view(1, 2, "q", left="p", away="p")], X),
+    }
+
+    assert "the members of x are p in 2 by p, and q in 2 by q" in judged(logs)
+
+
+def test_one_log_does_not_switch_the_judge_off() -> None:
+    logs = both(1, 2)
+    logs["q"] = Log([message("q", 0, 1)], [Change(1, "view", "x", 99, ("nobody",))], X)
+
+    assert "nobody is in x, and has no log of it" in judged(logs)
+
+
+def test_a_view_has_one_place_in_the_order() -> None:
+    logs = {
+        "p": Log([message("p", 0, 1), message("p", 2, 2)], [view(1, 2, "pq")], X),
+        "q": Log([message("q", 0, 1), message("q", 1, 2)], [view(2, 2, "pq")], X),
+    }
+
+    assert ["p delivers s:2 of epoch 1 after the view of epoch 2"] == judged(logs)
+
+
+def test_a_member_without_a_log_is_missed() -> None:
+    logs = {"p": Log([message("p", 0, 1), message("p", 2, 2, epoch=2)], [view(1, 2, "pq", "q")], X)}
+
+    assert ["q is in x, and has no log of it"] == judged(logs)
+
+
+def test_what_only_a_dead_member_has_is_missed_while_its_source_lives() -> None:
+    alone = view(1, 2, "ps", left="q", away="q")
+    logs = {
+        "p": Log([message("p", 0, 1)], [alone], X),
+        "s": Log([message("s", 0, 1)], [alone], X),
+        "q": Log([message("q", 0, 1), message("q", 1, 2)], [], X),
+    }
+
+    assert ["no member of x delivers s:2"] == judged(logs)
+
+
+def test_two_things_at_one_position_are_a_hole() -> None:
+    logs = both(1, 2)
+    logs["p"] = Log([message("p", 0, 1), message("p", 0, 2)], [], X)
+
+    assert "the log of p has nothing at position 1" in judged(logs)
+
+
+def test_a_site_that_was_killed_for_good_may_not_have_written_what_it_sent() -> None:
+    """Site s was in x, sends s:2, and is removed before it writes that down. A number that it has passed is forged."""
+    gone = view(2, 2, "pq", left="s")
+    logs = {site: Log([message(site, 0, 1), message(site, 1, 2)], [gone], X) for site in "pq"}
+    logs["s"] = Log([message("s", 0, 1)], [], X)
+    sends = {"s:1": Sent(("x",), "s", 1)}
+
+    run = Histories(logs, sends)
+    assert [] == list(run.judge())
+    assert run.notes == ["2 deliveries are of sites that have ended before they had written down what they sent"]
+    known = {"s:1": Sent(("x",), "s", 1), "s:3": Sent(("x",), "s", 3)}
+    assert "p delivers s:2, which nobody sent" in [finding.says for finding in Histories(logs, known).judge()]
+
+
+def test_a_log_that_is_still_written_ends_at_its_first_hole() -> None:
+    logs = both(1, 2)
+    logs["p"] = Log([message("p", 0, 1), message("p", 2, 3)], [], X)
+
+    assert [] == judged(logs, running=True)
+    assert "the log of p has nothing at position 1" in judged(logs)

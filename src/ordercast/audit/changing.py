@@ -13,16 +13,17 @@ from ordercast.audit.local import SEQUENCE, LocalSource
 from ordercast.audit.merge import merge
 from ordercast.audit.order import judge_order
 from ordercast.audit.rows import Sends, rows_of
-from ordercast.audit.verdict import Verdict
-from ordercast.errors import InputError
+from ordercast.audit.verdict import Verdict, judge_bodies
+from ordercast.errors import InputError, bounded
 from ordercast.names import SiteId
 from ordercast.runs import schema
 from ordercast.runs.reader import read_rows
 from ordercast.verify import findings
-from ordercast.verify.histories import Change, Histories, Log
+from ordercast.verify.histories import LIFE, Change, Histories, Log
 
 ROWS_AT_MOST = 5_000_000
 LISTS = ("members", "joined", "left", "away")
+KINDS = ("view", "state", "undone")
 
 
 class Kept:
@@ -32,7 +33,7 @@ class Kept:
         table = source.logs(kept)
         site, names = codes(table, "site")
         position = table.column("position").to_numpy()
-        wanted = [kept[name] for name in names]
+        wanted = [kept.get(name, set()) for name in names]
         inside = [int(at) in wanted[number] for number, at in zip(site.tolist(), position.tolist(), strict=True)]
         self.run, self.table = source.run, table.filter(pa.array(np.array(inside, np.bool_)))
 
@@ -54,9 +55,11 @@ def audit_changing(source: LocalSource, level: str, *, running: bool = False) ->
         raise InputError(f"{folder}: groups change in this run; of such, at most {ROWS_AT_MOST:,} rows are judged")
     verdict = Verdict(level, run.deliveries.rows)
     names = [row["site"] for row in read_rows(folder, "lives", schema.LIVES)]
+    verdict.notes += judge_bodies(source, verdict.properties["body"])
     rows = rows_of(source.logs(None))
     changes: dict[str, list[Change]] = {}
     for told in read_rows(folder, "changes", schema.CHANGES):
+        _check_change(folder, told)
         values: dict[str, Any] = {name: tuple(v) if name in LISTS else v for name, v in told.items()}
         changes.setdefault(values.pop("site"), []).append(Change(**values))
     begins: dict[str, set[str]] = {}
@@ -67,6 +70,7 @@ def audit_changing(source: LocalSource, level: str, *, running: bool = False) ->
         name: Log(rows.get(name, []), changes.get(name, []), frozenset(begins.get(name, ())))
         for name in sorted({*names, *rows, *changes, *begins})
     }
+    _check_logs(folder, logs)
     sends, posts = Sends(), {}
     table = source.sends(None)
     sends.add(table)
@@ -81,6 +85,29 @@ def audit_changing(source: LocalSource, level: str, *, running: bool = False) ->
     verdict.notes += histories.notes
     _judge_order(source, histories, verdict)
     return verdict
+
+
+def _check_change(folder: str, told: dict[str, Any]) -> None:
+    """Raise InputError for a row of `changes/` that no site writes."""
+    where = f"{folder}: changes/: site {told['site']!r}, position {told['position']}"
+    if told["kind"] not in KINDS:
+        raise InputError(f"{where}: kind {bounded(str(told['kind']))!r} is not one of {', '.join(KINDS)}")
+    if told["epoch"] < 0:
+        raise InputError(f"{where}: epoch {told['epoch']} is negative")
+    if any(name is None for column in LISTS for name in told[column]):
+        raise InputError(f"{where}: a name in a list is null")
+
+
+def _check_logs(folder: str, logs: dict[str, Log]) -> None:
+    """Raise InputError for logs that cannot be judged: a name that is none, or a beginning that is not there."""
+    for name, log in logs.items():
+        site, at, life = name.partition(LIFE)
+        if at and not (site and life.isdecimal() and life.isascii()):
+            raise InputError(f"{folder}: {bounded(name)!r} is not a site, nor site{LIFE}incarnation")
+        first = min([row.position for row in log.rows] + [change.position for change in log.changes], default=0)
+        if first > 0:
+            why = "export was switched on later, or parts are gone"
+            raise InputError(f"{folder}: the log of {name} begins at position {first}: {why}")
 
 
 def _judge_order(source: LocalSource, histories: Histories, verdict: Verdict) -> None:

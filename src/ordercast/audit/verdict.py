@@ -105,7 +105,7 @@ def audit(source: Source, level: str, *, running: bool = False) -> Verdict:
         raise InputError("deliveries/: no rows")
     verdict = Verdict(level, merged.rows)
     members = Members(source.run.members)
-    verdict.notes += _judge_bodies(source, verdict.properties["body"])
+    verdict.notes += judge_bodies(source, verdict.properties["body"])
     ids, collide = _judge_ids(source, verdict.properties["creation"])
     suspects = _odd_sites(merged, sent, members) | _told_differently(merged)
     suspects |= merged.fifo | merged.epochs | merged.stamps | merged.repeated.keys()
@@ -123,7 +123,7 @@ def audit(source: Source, level: str, *, running: bool = False) -> Verdict:
     return verdict
 
 
-def _judge_bodies(source: Source, found: Answer) -> list[str]:
+def judge_bodies(source: Source, found: Answer) -> list[str]:
     """Leave bodies open where the log tells nothing of them; returns what is to be noted."""
     if not source.run.bodies:
         found.ok = None

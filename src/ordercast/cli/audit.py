@@ -66,7 +66,7 @@ def audit(
 
     """
     source: Any
-    if local or (master is None and not conf and _is_small(run)):
+    if local or (master is None and not conf and (_is_small(run) or _changes(run))):
         sys.meta_path.insert(0, _NoPandas())
         from ordercast.audit.local import LocalSource
         from ordercast.audit.verdict import audit as judge
@@ -82,11 +82,10 @@ def audit(
             verdict = judge(source, level, running=running)
     else:
         from ordercast.audit.verdict import audit as judge
-        from ordercast.runs.reader import has_table
         from ordercast.spark.audit import SparkSource
         from ordercast.spark.session import session
 
-        if has_table(run, "lives"):
+        if _changes(run):
             raise InputError(f"{run}: groups change in this run; it is judged in process: --local")
         with session("ordercast audit", master, conf or []) as spark:
             verdict = judge(SparkSource(spark, run), level, running=running)
@@ -99,6 +98,13 @@ def audit(
     else:
         _show(verdict, run, html)
     return 0 if verdict.ok else 1
+
+
+def _changes(run: str) -> bool:
+    """Whether groups change in a run: such runs are judged in process."""
+    from ordercast.runs.reader import has_table
+
+    return has_table(run, "lives")
 
 
 def _is_small(run: str) -> bool:

@@ -16,6 +16,7 @@ async def joined(
     clients: str | None,
     data: Path,
     certs: Path | None,
+    export: Path | None,
     token: str | None,
     seconds: float,
 ) -> "Cluster":
@@ -34,11 +35,17 @@ async def joined(
             mine = where(address, clients or "")
             if here is None or where(here["sites"], here["clients"]) != mine:
                 await client.change("add", "", (name,), {"address": mine})
-    return _cluster(name, address, clients, data, certs, known)
+    return _cluster(name, address, clients, data, certs, export, known)
 
 
 def _cluster(
-    name: str, address: str, clients: str | None, data: Path, certs: Path | None, known: dict[str, Any]
+    name: str,
+    address: str,
+    clients: str | None,
+    data: Path,
+    certs: Path | None,
+    export: Path | None,
+    known: dict[str, Any],
 ) -> "Cluster":
     from ordercast.live.config import Cluster, Security
 
@@ -47,5 +54,6 @@ def _cluster(
     return Cluster(
         sites=sites, groups=groups, name=known["cluster"], clients={name: clients} if clients else {},
         policy="available", suspect_after=known["suspect_after"], states=known["states"], causal=known["causal"],
-        data=str(data.resolve()), security=Security(certs=None if certs is None else str(certs.resolve())),
+        data=str(data.resolve()), export=None if export is None else str(export.resolve()),
+        security=Security(certs=None if certs is None else str(certs.resolve())),
     )  # fmt: skip

@@ -203,6 +203,7 @@ def site(
     join: str | None = None,
     data: Path = Path("data"),
     certs: Path | None = None,
+    export: Path | None = None,
     at: str | None = None,
     timeout: float = 30.0,
     token: str | None = None,
@@ -238,6 +239,8 @@ def site(
         With --join: the folder for the history.
     certs
         With --join: the folder with ca.pem, and the certificate and key of this site.
+    export
+        With --join: the folder for a run directory.
     at
         With add, remove and replace: the site to ask.
     timeout
@@ -269,7 +272,7 @@ def site(
     if which is not None:
         raise InputError(f"site {name} {which}: site add|remove|replace NAME, or site NAME")
     if join is None:
-        for option, given in (("--address", address), ("--clients", clients), ("--certs", certs)):
+        for option, given in (("--address", address), ("--clients", clients), ("--certs", certs), ("--export", export)):
             if given is not None:
                 raise InputError(f"{option} goes with --join, add or replace; the file says where {name} is")
         config = read_cluster(cluster)
@@ -281,7 +284,7 @@ def site(
     if address is None:
         raise InputError("--join takes --address HOST:PORT: where other sites reach this one")
     secret = token_of(token, token_file)
-    config = asyncio.run(joined(name, join, address, clients, data, certs, secret, seconds_of(timeout)))
+    config = asyncio.run(joined(name, join, address, clients, data, certs, export, secret, seconds_of(timeout)))
     return run_site(config, name, verbose=verbose, log_format=log_format, joins=True, listen=listen)
 
 

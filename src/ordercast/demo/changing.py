@@ -46,7 +46,7 @@ class ChangingBank:
         command = [sys.executable, "-m", "ordercast", "site", site]
         if site == NEW:
             command += ["--join", self.clients["main-2"], "--address", self.sites[NEW], "--clients", self.clients[NEW]]
-            command += ["--data", str(self.path.parent / NEW)]
+            command += ["--data", str(self.path.parent / NEW), "--export", str(self.path.parent / "run")]
         else:
             command += ["--cluster", str(self.path)]
         self.processes[site] = subprocess.Popen(command, stdout=self._log, stderr=self._log)

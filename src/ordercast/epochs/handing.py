@@ -131,7 +131,8 @@ class Handing:
             track.prune()
 
     def hand(self, entry: Entry) -> None:
-        """Give the application one message."""
+        """Give the application one message, behind the views of the configuration that its class was opened in."""
+        self.opening.tell_views_up_to(entry.class_id.epoch)  # errata 120
         self.durable()
         entry.handed = True
         self.handed.append(entry)

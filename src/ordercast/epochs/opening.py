@@ -159,7 +159,7 @@ class Opening(Closed):
             installing.arrived = {group: state for group, state in installing.arrived.items() if group in whole}
         here = installing.states.keys() <= installing.arrived.keys()
         if installing.states and here and not self._not_handed():  # a state comes after all that was closed
-            self._emit_views(upto=min(self.joined_in.values(), default=0) - 1)
+            self.tell_views_up_to(min(self.joined_in.values(), default=0) - 1)
             self._restore()
         if installing.states:
             self._ask_states()
@@ -234,17 +234,17 @@ class Opening(Closed):
         site = self.site
         if self.numbers or self._holds_back():
             return
-        self._emit_views(upto=site.setup.number)
+        self.tell_views_up_to(site.setup.number)
         for class_id, track in site.tracks.items():
             if track.behind and class_id in site.setup.classes:
                 track.behind = 0
                 site.hand_over(class_id)
 
-    def _emit_views(self, upto: int) -> None:
-        for number, views in self.views:
-            if number <= upto:
-                self.site.out.extend(views)
-        self.views = [(number, views) for number, views in self.views if number > upto]
+    def tell_views_up_to(self, number: int) -> None:
+        """Tell the views of configurations up to a number."""
+        for _, views in [pair for pair in self.views if pair[0] <= number]:
+            self.site.out.extend(views)
+        self.views = [pair for pair in self.views if pair[0] > number]
 
     def tick(self) -> None:
         """Ask again for what did not come; say again what the manager may not have heard."""

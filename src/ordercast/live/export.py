@@ -28,6 +28,7 @@ class Exporter:
         self.writer = RunWriter(folder, site.me, batch.unpack, site.node.incarnation if changes else None)
         if not changes:
             self.writer.members(site.node.configuration.members)
+        self._failed = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="export")
         self._timer = site.loop.call_later(SECONDS, self._now_and_then)
 
@@ -67,6 +68,7 @@ class Exporter:
 
     def _written(self, writing: "asyncio.Future[None]") -> None:
         error = None if writing.cancelled() else writing.exception()
+        self._failed = self._failed or error is not None
         if isinstance(error, OrdercastError):
             self._site.feed(DiskFailed(error))
         elif error is not None:
@@ -77,7 +79,7 @@ class Exporter:
 
         def write_then_keep(output: Keep) -> None:
             def written(writing: "asyncio.Future[None]") -> None:
-                if not writing.cancelled() and writing.exception() is None:
+                if not writing.cancelled() and not self._failed:  # an earlier part may be lost: it must come again
                     keep(output)
 
             self.write().add_done_callback(written)

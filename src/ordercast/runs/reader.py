@@ -260,9 +260,14 @@ def one(array: Any) -> Any:
 
 
 def has_table(folder: str, name: str) -> bool:
-    """Whether a run directory has a folder for a table."""
+    """Whether a run directory has a table: a folder with a file that holds rows."""
     system, root = file_system(folder)
-    return bool(system.get_file_info(f"{root.rstrip('/')}/{name}").type == pafs.FileType.Directory)
+    where = f"{root.rstrip('/')}/{name}"
+    try:
+        listed = system.get_file_info(pafs.FileSelector(where, recursive=True, allow_not_found=True))
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{folder}: {str(error).splitlines()[0]}") from None
+    return any(f.type == pafs.FileType.File and f.size and files.is_data(f.path, where) for f in listed)
 
 
 def read_rows(folder: str, name: str, columns: Mapping[str, str]) -> list[dict[str, Any]]:

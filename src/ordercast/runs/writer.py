@@ -139,9 +139,20 @@ def _write(folder: Path, table: str, name: str, values: Values) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_name(f".{name}.{os.getpid()}.tmp")  # hidden: who reads the folder passes over what a kill left
         write_table(pa.table(arrays, names=list(columns)), new)
+        _sync(new)  # a site keeps a checkpoint behind it, and does not tell again what was before
         new.replace(path)
+        _sync(path.parent)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on disk."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 class _SentBatch(NamedTuple):
@@ -195,6 +206,7 @@ class RunWriter:
         """
         self.folder, self.site = folder, site
         self._files = site if life is None else f"{site}@{life}"
+        self._alone = life is not None  # what was before a message may have been undone: nothing is said of that
         self.next_position = self._end("deliveries")
         self.next_send = self._end("sends") or 1
         self.next_change = self._end("changes")
@@ -321,7 +333,7 @@ class RunWriter:
             found["msg_id"] += [f"{batch.source}:{number}" for number in numbers]
             found["source_seq"] += numbers
             found["stamp"] += stamps
-            found["prev_stamp"] += [batch.before, *stamps[:-1]]
+            found["prev_stamp"] += [batch.before, *stamps[:-1]] if not self._alone else [None] * many
             found["body_hash"] += body_hashes(bodies).tolist()
             for name in ("group", "source", "epoch", "delivered_at", "order_class"):
                 found[name] += [getattr(batch, name)] * many

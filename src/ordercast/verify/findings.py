@@ -183,6 +183,18 @@ def hole(log: str, position: int) -> Finding:
     return Finding("completeness", says, "hole", (), {"sites": [log], "messages": []})
 
 
+def no_log(site: SiteId, group: GroupId) -> Finding:
+    """A site is in a group at the end, and no log of it says anything of that group."""
+    says = f"{site} is in {group}, and has no log of it"
+    return Finding("completeness", says, "no log", (), {"sites": [site], "messages": [], "groups": [group]})
+
+
+def posted_twice(first: Delivery, again: Delivery) -> Finding:
+    """A client posted a message again, and a site delivers both."""
+    says = f"{again.site} delivers {first.msg_id} and {again.msg_id}, which are one post of a client"
+    return Finding("duplicate", says, "posted twice", (first, again), _about([again], [first.msg_id, again.msg_id]))
+
+
 def other_body(row: Delivery) -> Finding:
     """A body is not the one that was sent."""
     says = f"{row.site} delivers {row.msg_id} with another body than was sent"
@@ -244,6 +256,22 @@ def too_early(row: Delivery, epoch: int) -> Finding:
     """A site delivers a message that is in the state that it was given, or is older than its stay in the group."""
     says = f"{row.site} delivers {row.msg_id} of epoch {row.epoch}, but came into its group with epoch {epoch}"
     return Finding("epochs", says, "too early", (row,), _about([row], [row.msg_id]))
+
+
+def two_views(
+    group: GroupId, one: tuple[str, int, Sequence[SiteId]], other: tuple[str, int, Sequence[SiteId]]
+) -> Finding:
+    """Two logs tell different members of a group."""
+    told = [f"{', '.join(members) or 'nobody'} in {epoch} by {log}" for log, epoch, members in (one, other)]
+    says = f"the members of {group} are {told[0]}, and {told[1]}"
+    return Finding("epochs", says, "two views", (), {"sites": [one[0], other[0]], "messages": [], "groups": [group]})
+
+
+def beside_view(row: Delivery, epoch: int, *, after: bool) -> Finding:
+    """A site delivers a message on the wrong side of a view of its group."""
+    side = "after" if after else "before"
+    says = f"{row.site} delivers {row.msg_id} of epoch {row.epoch} {side} the view of epoch {epoch}"
+    return Finding("epochs", says, "beside a view", (row,), _about([row], [row.msg_id]))
 
 
 def not_a_prefix(site: str, message: str, lacks: str) -> Finding:

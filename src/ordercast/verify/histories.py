@@ -65,6 +65,10 @@ class Stay:
     back: what came to another of its groups, and to this one too, is in the state that it is given then."""
     void: bool = False
     """Whether a state has taken the place of what is here, or what is here was given up with the site."""
+    views: list[tuple[int, int]] = field(default_factory=list)
+    """Where the log says that the members have changed, and in which configuration."""
+    late: set[int] = field(default_factory=set)
+    """The positions of what came while the site was away: it may be older than views in which it was there."""
 
 
 def site_of(log: str) -> SiteId:
@@ -112,10 +116,7 @@ class _Follower:
                 stay.missed = [row for row in stay.missed if row.position not in gone]
 
     def _enters(self, group: GroupId, epoch: int) -> None:
-        """Open a stay. Who comes back with an empty disk may deliver messages of a class before the view is told."""
         stay = self.open[group] = Stay(self.name, group, _at(epoch))
-        stay.rows = [row for row in self.strangers if group in row.groups and (row.stamp or b"") >= stay.since]
-        self.strangers = [row for row in self.strangers if row not in stay.rows]
         self.stays.append(stay)
 
     def _state(self, change: Change) -> None:
@@ -131,7 +132,9 @@ class _Follower:
             if stay is None:
                 self._enters(change.group, change.epoch)
             elif stay.missed is not None:
+                stay.late |= {row.position for row in stay.missed}
                 stay.rows, stay.missed = stay.rows + stay.missed, None
+            self.open[change.group].views.append((change.position, change.epoch))
         elif stay is not None and self.me in change.away:
             stay.missed = stay.missed or []
         elif stay is not None and self.me in change.left:
@@ -154,8 +157,21 @@ class Histories:
 
     @cached_property
     def followers(self) -> dict[str, _Follower]:
-        """Every log, gone through."""
-        return {name: _Follower(name, log) for name, log in sorted(self.logs.items())}
+        """Every log, gone through; one that may be torn at its end, up to its first hole."""
+        return {name: _Follower(name, self._whole(name, log)) for name, log in sorted(self.logs.items())}
+
+    def _hole(self, log: Log) -> int | None:
+        """Return the first position at which a log has nothing, or more than one thing."""
+        positions = sorted([row.position for row in log.rows] + [change.position for change in log.changes])
+        return next((at for at, position in enumerate(positions) if at != position), None)
+
+    def _whole(self, name: str, log: Log) -> Log:
+        """Return a log without what comes after a hole, where that is no fault: it is still written, or has ended."""
+        hole = self._hole(log)
+        if hole is None or not (self.running or self._is_gone(name)):
+            return log
+        rows = [row for row in log.rows if row.position < hole]
+        return Log(rows, [change for change in log.changes if change.position < hole], log.begins)
 
     @cached_property
     def _newest(self) -> dict[SiteId, str]:
@@ -179,6 +195,17 @@ class Histories:
                 if change.kind == "view" and change.epoch >= last.get(change.group, change).epoch:
                     last[change.group] = change
         return {g: tuple(sites) for g, sites in found.items()} | {g: view.members for g, view in last.items()}
+
+    @cached_property
+    def _somewhere(self) -> set[SiteId]:
+        """Who is in some group at the end."""
+        return {site for sites in self._there.values() for site in sites}
+
+    def _is_gone(self, log: str) -> bool:
+        """Whether a life has ended: with its disk, or its site was in groups and is in none any more."""
+        known = self.logs.get(log)
+        was_in = known is not None and bool(known.begins or known.changes or known.rows)
+        return self._is_over(log) or (was_in and site_of(log) not in self._somewhere)
 
     def _goes_on(self, stay: Stay) -> bool:
         """Whether a stay goes to the end: its site is there."""
@@ -228,10 +255,10 @@ class Histories:
     def judge(self) -> Iterator[Finding]:
         """Yield everything that is wrong; order between groups is for others to judge, by `kept`."""
         for name, log in sorted(self.logs.items()):
-            positions = {row.position for row in log.rows} | {change.position for change in log.changes}
-            holes = set(range(max(positions, default=-1))) - positions
-            if holes:
-                yield findings.hole(name, min(holes))
+            hole = self._hole(log)
+            if hole is not None and not self.running and not self._is_gone(name):
+                yield findings.hole(name, hole)
+        yield from self._views()
         for stay in self._stays():
             yield from self._one_stay(stay)
         yield from self._lines()
@@ -244,10 +271,34 @@ class Histories:
                 f"{many} deliveries of logs that have ended ({logs}) are not judged: nobody else has them"
             )
 
+    def _views(self) -> Iterator[Finding]:
+        """Who is in a group is told by all in the same way, and whoever is in it at the end has a log of it."""
+        told: dict[tuple[GroupId, int], tuple[str, Change]] = {}
+        own: dict[tuple[GroupId, str], Change] = {}
+        for name, log in sorted(self.logs.items()):
+            for view in sorted(change for change in log.changes if change.kind == "view"):
+                own[view.group, name] = view
+                other, same = told.setdefault((view.group, view.epoch), (name, view))
+                if (same.members, same.away) != (view.members, view.away):
+                    both = (other, view.epoch, same.members), (name, view.epoch, view.members)
+                    yield findings.two_views(view.group, *both)
+        for group, sites in sorted(self._there.items()) if not self.running else ():
+            last = max(((view.epoch, name) for (g, name), view in own.items() if g == group), default=None)
+            for site in sites:
+                log_name = self._newest.get(site, site)
+                follower = self.followers.get(log_name)
+                theirs = own.get((group, log_name))
+                if follower is None or group not in follower.open:
+                    yield findings.no_log(site, group)
+                elif last is not None and theirs is not None and theirs.members != sites:
+                    both = (last[1], last[0], sites), (log_name, theirs.epoch, theirs.members)
+                    yield findings.two_views(group, *both)
+
     def _one_stay(self, stay: Stay) -> Iterator[Finding]:
         line = self.lines.get(stay.group, {})
         first: dict[MsgId, Delivery] = {}
-        before: Delivery | None = None
+        posts: dict[str, Delivery] = {}
+        good, before = self._is_good(stay), None
         for row in stay.rows:
             assert row.stamp is not None
             if first.setdefault(row.msg_id, row) is not row:
@@ -261,12 +312,25 @@ class Histories:
             there = line.get(row.stamp)
             if there is not None and there.msg_id != row.msg_id:
                 yield findings.one_stamp(there, row)
+            post = self.posts.get(row.msg_id)
+            if post and posts.setdefault(post, row) is not row:
+                yield findings.posted_twice(posts[post], row)
+            for position, epoch in stay.views if good else ():
+                after = row.position > position
+                again = row.position in stay.late or self._was_undone(stay.log, position)
+                if after != (row.epoch >= epoch) and not (after and again):
+                    yield findings.beside_view(row, epoch, after=after)
+                    break
         have = {row.stamp for row in stay.rows if row.stamp in line}
         end = max((stamp for stamp in have if stamp is not None), default=b"")  # who leaves may miss the last ones
         whole = stay.until is None and self._goes_on(stay) and not self.running
         for stamp, row in line.items():
             if stamp >= stay.since and (whole or stamp < end) and stamp not in have:
                 yield findings.missing(stay.log, row.msg_id, Sent(row.groups, row.source, row.number))
+
+    def _was_undone(self, log: str, position: int) -> bool:
+        """Whether something was undone after a position: what stays of it comes again there."""
+        return any(change.kind == "undone" and change.position > position for change in self.logs[log].changes)
 
     def _lines(self) -> Iterator[Finding]:
         """One source, one group: in the order sent; a message has one stamp and one body everywhere."""
@@ -299,10 +363,10 @@ class Histories:
             for row in follower.valid:
                 known = self.sends.get(row.msg_id)
                 if known is None:
-                    written = not self.running or row.number <= reached.get(row.source, 0)
-                    if self._is_over(row.source):
+                    written = row.number <= reached.get(row.source, 0)
+                    if not written and self._is_gone(row.source):
                         unknown += 1
-                    elif written:
+                    elif written or not self.running:
                         yield findings.unsent(row)
                 elif known[:3] != (row.groups, row.source, row.number):
                     yield findings.otherwise(row, known)
@@ -310,7 +374,7 @@ class Histories:
                     yield findings.other_body(row)
         if unknown:
             self.notes.append(
-                f"{unknown} deliveries are of sites whose disks were lost before they had written it down"
+                f"{unknown} deliveries are of sites that have ended before they had written down what they sent"
             )
 
     def _is_over(self, log: str) -> bool:
@@ -321,24 +385,37 @@ class Histories:
         """What was sent to a group comes to it, unless that was said not to be so, or is lost with a disk."""
         if self.running:
             return
-        known: dict[GroupId, set[MsgId]] = {}
-        for stay in self._stays():
-            known.setdefault(stay.group, set()).update(row.msg_id for row in stay.rows)
-        delivered = {message for messages in known.values() for message in messages}
-        done = {self.posts[message] for message in delivered if self.posts.get(message)}
+        known = self._delivered()
+        done = {group: {self.posts.get(message, "") for message in messages} for group, messages in known.items()}
         touched = {stay.group for stay in self._stays() if self._is_over(stay.log)}
         views = [change for log in self.logs.values() for change in log.changes if change.kind == "view"]
         deleted = {view.group for view in views if not view.members}
-        lost = 0
+        lost = gone = 0
         for message, sent in sorted(self.sends.items(), key=lambda item: (item[1].source, item[1].number)):
-            for group in sent.groups:
-                if message in known.get(group, ()) or message in self.dropped or self.posts.get(message) in done:
+            post = self.posts.get(message)
+            for group in sent.groups if message not in self.dropped else ():
+                if message in known.get(group, ()) or (post and post in done.get(group, ())):
                     continue
                 if group in deleted or not self._there.get(group):
-                    continue
-                if self._is_over(sent.source) or group in touched:
+                    gone += 1
+                elif self._is_gone(sent.source) or group in touched:
                     lost += 1
-                    continue
-                yield findings.nowhere(message, sent, group)
+                else:
+                    yield findings.nowhere(message, sent, group)
         if lost:
-            self.notes.append(f"{lost} messages are in no log, and a disk that they may have been on was lost")
+            self.notes.append(f"{lost} messages are in no log; their site, or a disk of their group, is gone")
+        if gone:
+            self.notes.append(f"{gone} messages are in no log; their group was deleted, or nobody is there")
+
+    def _delivered(self) -> dict[GroupId, set[MsgId]]:
+        """Return what has come to each group. What only a log has that has ended counts if it may be in a state."""
+        since: dict[GroupId, bytes] = {}
+        for stay in self._stays():
+            if self._is_good(stay):
+                since[stay.group] = min(since.get(stay.group, stay.since), stay.since)
+        known: dict[GroupId, set[MsgId]] = {}
+        for stay in self._stays():
+            every = stay.void or self._is_good(stay) or stay.group not in since
+            found = [row.msg_id for row in stay.rows if every or (row.stamp or b"") < since[stay.group]]
+            known.setdefault(stay.group, set()).update(found)
+        return known
