@@ -171,8 +171,8 @@ def main() -> int:
     told = (
         f"{minutes:g} minutes, five durable sites, policy available, delivery safe, {BODY} bytes a message, one "
         f"machine: {soak.sent / seconds:,.0f} messages and {soak.read / seconds:,.0f} deliveries a second, "
-        f"{soak.changes} changes, the longest answered after {soak.longest:.1f} s. Growth: the median of the last third "
-        "of the run by the median of the third before. Over time: [soak.svg](soak.svg)."
+        f"{soak.changes} changes, the longest answered after {soak.longest:.1f} s. Growth: the median of the last "
+        "third of the run by the median of the third before. Over time: [soak.svg](soak.svg)."
     )
     head = ["", "most", "growth"]
     record(
