@@ -153,7 +153,7 @@ def test_the_live_ones(cluster: Path) -> None:
             assert process.stdout is not None
             said = process.stdout.readline()
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=20)
+            process.communicate(timeout=60)
         else:
             said, complaint = process.communicate(timeout=60)
             assert process.returncode == 0, (line, said, complaint)
@@ -168,7 +168,7 @@ def test_a_site_by_itself(folder: Path, tmp_path: Path) -> None:
     assert process.stdout is not None
     said = process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
 
     assert "main-1 is up" in said
     assert "records of site main-1" in run("ordercast backup main-1 main-1.backup", tmp_path)

@@ -11,8 +11,8 @@ from ordercast.verify.findings import Delivery, Sent
 from ordercast.verify.histories import Change, Histories, Log, site_of
 from tests.support.changing_campaign import case
 
-SEEDS = (3, 40, 103, 116, 194, 448, 755, 787, 1474)
-"""With rollbacks, states, lost disks, groups that are deleted, sites that are removed."""
+SEEDS = (3, 103, 104, 116, 124, 155, 194, 448, 755, 787, 1474)
+"""With rollbacks, states, lost disks, groups that are deleted, sites that are removed; 104 and 124: errata 120."""
 
 
 def exported(seed: int) -> Exports:

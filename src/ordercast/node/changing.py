@@ -218,9 +218,9 @@ class ChangingNode(Node):
         if knows and self.exporting:
             self.tell(io.Began(tuple(sorted(self.groups)) if founds and setup.number == 1 else ()))
         self.deliveries.groups = self.intake.checker.groups = self.readers.own = self.groups
-        self.deliveries.stamps = {
-            order: stamp for order, stamp in self.deliveries.stamps.items() if not self._forgotten(order)
-        }
+        open_or_closing = {str(class_id) for class_id in (*setup.classes, *self.participant.earlier)}
+        stamps = self.deliveries.stamps.items()
+        self.deliveries.stamps = {order: stamp for order, stamp in stamps if order.partition(" ")[0] in open_or_closing}
         # What was not delivered within a whole configuration may never be; if it is, it gets a record of its own.
         self._marks = (self.pipeline.next_record, self._marks[0])
         self.deliveries.bodies = {i: r for i, r in self.deliveries.bodies.items() if r >= self._marks[1]}
@@ -231,10 +231,6 @@ class ChangingNode(Node):
         for peer in sorted(news):
             if peer > self.me and self.phase is Phase.RUNNING:
                 self.tell(io.Dial(peer))
-
-    def _forgotten(self, order: str) -> bool:
-        known = {str(class_id) for class_id in (*self.participant.setup.classes, *self.participant.earlier)}
-        return order.partition(" ")[0] not in known
 
     def _wake(self, given: io.Wake) -> None:
         super()._wake(given)

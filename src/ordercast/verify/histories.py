@@ -143,8 +143,8 @@ class _Follower:
 
 
 @dataclass
-class Histories:
-    """A run in which groups change; `judge` yields what is wrong with it, and then `notes` says what was not judged."""
+class _Run:
+    """What the logs of a run say together: who is there at the end, and the one line of messages of each group."""
 
     logs: Mapping[str, Log]
     sends: Mapping[MsgId, Sent]
@@ -195,6 +195,10 @@ class Histories:
                 if change.kind == "view" and change.epoch >= last.get(change.group, change).epoch:
                     last[change.group] = change
         return {g: tuple(sites) for g, sites in found.items()} | {g: view.members for g, view in last.items()}
+
+    def _is_over(self, log: str) -> bool:
+        """Whether this life has ended with its disk."""
+        return self._newest.get(site_of(log), log) != log
 
     @cached_property
     def _somewhere(self) -> set[SiteId]:
@@ -250,7 +254,9 @@ class Histories:
             for name, follower in self.followers.items()
         }
 
-    # The judges.
+
+class Histories(_Run):
+    """A run in which groups change; `judge` yields what is wrong with it, and then `notes` says what was not judged."""
 
     def judge(self) -> Iterator[Finding]:
         """Yield everything that is wrong; order between groups is for others to judge, by `kept`."""
@@ -376,10 +382,6 @@ class Histories:
             self.notes.append(
                 f"{unknown} deliveries are of sites that have ended before they had written down what they sent"
             )
-
-    def _is_over(self, log: str) -> bool:
-        """Whether this life has ended with its disk."""
-        return self._newest.get(site_of(log), log) != log
 
     def _nowhere(self) -> Iterator[Finding]:
         """What was sent to a group comes to it, unless that was said not to be so, or is lost with a disk."""
