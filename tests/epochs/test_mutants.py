@@ -65,7 +65,6 @@ TREES: list[tuple[str, str, list[tuple[str, str]]]] = [
     ("a member opens before the end", R, [("        return not self.todo and not self.ending\n", "        return not self.todo\n")]),
     ("who has the end does not pass it on again", O, [("        site.stability.tell_ends(class_id)\n        self.go_on()\n", "        site.stability.tell_ends(class_id)\n        site.draining.discard(class_id)\n        self.go_on()\n")]),
     ("done though an end is not known", O, [("        if site.sending.unknown.keys() & decision.closed.keys():\n            return", "        if False:\n            return")]),
-    ("the ends of closed classes are not kept", O, [("            site.ends[class_id] = track.lasts if track is not None else []\n", "            pass\n")]),
 ]  # fmt: skip
 """Of classes that close along their tree: seeds of propagation show them."""
 Q, W = "protocols.sequencing", "protocols.swap.multicast"
@@ -82,6 +81,7 @@ ENDS: list[tuple[str, str, list[tuple[str, str]], str]] = [
 ]  # fmt: skip
 """Of other machines that order their end, and the protocol whose seeds show them."""
 RARE: list[tuple[str, str, list[tuple[str, str]], int]] = [
+    ("the ends of closed classes are not kept", O, [("            site.ends[class_id] = track.lasts if track is not None else []\n", "            pass\n")], 253),
     ("a closed entry orders its own", G, [("            if part in self.closed:  # the end", "            if False:  # the end")], 4504),
     ("what is held up is not finished", M, [("        touch, finish = self._touch() | self._opened_since(), bool(self._held_up())\n", "        touch, finish = self._touch(), False\n")], 381),
 ]  # fmt: skip
