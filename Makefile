@@ -33,7 +33,7 @@ sim: setup  ## the random campaign: 2,000 seeds x machines x mixes of faults
 	@$(PYTHON) -m benchmarks.campaign --changes --seeds 5000
 	@$(PYTHON) -m benchmarks.campaign --changes --nodes --seeds 2000
 	@$(PYTHON) -m benchmarks.exploration --changes
-	@ORDERCAST_CAMPAIGN=1 $(PYTHON) -m pytest tests/protocols/test_mutants.py tests/node/test_mutants.py tests/node/test_changing.py tests/epochs
+	@ORDERCAST_CAMPAIGN=1 $(PYTHON) -m pytest tests/protocols/test_mutants.py tests/protocols/test_machines.py tests/node/test_mutants.py tests/node/test_changing.py tests/epochs
 	@ORDERCAST_CAMPAIGN=1 $(PYTHON) -m pytest tests/audit/test_faults.py tests/audit/test_against_naive.py tests/verify
 
 chaos: setup  ## real processes killed, stopped and started under load; mutated frames; damaged histories

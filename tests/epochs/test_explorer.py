@@ -27,7 +27,7 @@ def test_one_fault_in_any_moment(change: str) -> None:
     index = list(CHANGES).index(change)
     policy, delivery = list(Policy)[index % 2], list(Delivery)[index // 2 % 2]
     case = small(change, PROTOCOLS[index % 4], 3, policy, delivery)
-    explored = Explorer(case, later=True).run(FAULTS, every=397 if change == "remove" else 79)
+    explored = Explorer(case, later=True).run(FAULTS, every=797 if change == "remove" else 97)
 
     assert explored.whole and explored.found == [], explored.found[:3]
     assert set(explored.faults) >= set(FAULTS) - {"overtake"}  # few moments have two messages on one link
@@ -45,7 +45,7 @@ def test_a_message_is_overtaken_in_any_moment() -> None:
 @pytest.mark.parametrize("delivery", list(Delivery))
 def test_a_message_beside_a_change_up_to_a_limit(policy: Policy, delivery: Delivery) -> None:
     """The first thousands of moments; `make sim` meets them all."""
-    explored = Explorer(small("join", "propagation", 1, policy, delivery), limit=1500).run()
+    explored = Explorer(small("join", "propagation", 1, policy, delivery), limit=700).run()
 
     assert explored.found == []
 
