@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import ordercast
@@ -102,7 +103,7 @@ def test_a_cluster_begins_when_all_its_sites_are_there(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_was_exported_is_audited(tmp_path: Path) -> None:
-    """A member dies, comes back without its disk; a group is made, joined and left; a part is taken away."""
+    """A member dies, comes back without its disk; a group is made, joined and left; a row is taken away."""
 
     async def work() -> None:
         config = changing(tmp_path, export="run", delivery=Delivery.AGREED)
@@ -134,9 +135,10 @@ def test_what_was_exported_is_audited(tmp_path: Path) -> None:
     assert {name for name, found in verdict["properties"].items() if found["ok"] is None} == {"classes", "causal"}
     parts = [*(tmp_path / "run" / "deliveries").glob("q*.parquet")]
     last = max(parts, key=lambda path: int(path.stem.rpartition("-")[2]))
-    last.unlink()
+    table = pq.read_table(last)
+    pq.write_table(table.slice(0, len(table) - 1), last)
     done = ordercast_command("audit", "run", "--json", cwd=tmp_path)
-    assert len(parts) > 1 and done.returncode == 1, done.stderr
+    assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout)["properties"]["completeness"]["ok"] is False
     on_spark = ordercast_command("audit", "run", "--master", "local[1]", cwd=tmp_path)
     assert (on_spark.returncode, "judged in process: --local" in on_spark.stderr) == (2, True)
