@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from ordercast.sim import changing_nodes
-from ordercast.sim.exports import Exports
 from ordercast.verify.findings import Delivery, Sent
 from ordercast.verify.histories import Change, Histories, Log, site_of
 from tests.support.changing_campaign import case
@@ -15,20 +14,10 @@ SEEDS = (3, 103, 104, 116, 124, 155, 194, 448, 755, 787, 1474)
 """With rollbacks, states, lost disks, groups that are deleted, sites that are removed; 104 and 124: errata 120."""
 
 
-def exported(seed: int) -> Exports:
+def exported(seed: int) -> Histories:
     found, ran = changing_nodes.run(case(seed))
     assert found == []
-    return ran.world.exports
-
-
-def histories(exports: Exports) -> Histories:
-    logs = {}
-    for name in {*exports.told, *exports.begins}:
-        told = exports.told.get(name, {}).values()
-        rows = [row for row in told if isinstance(row, Delivery)]
-        changes = [change for change in told if isinstance(change, Change)]
-        logs[name] = Log(rows, changes, exports.begins.get(name, frozenset()))
-    return Histories(logs, dict(exports.sends), dict(exports.posts), frozenset(exports.dropped))
+    return ran.world.exports.histories()
 
 
 def broken(run: Histories) -> set[str]:
@@ -106,7 +95,7 @@ FORGED: dict[str, tuple[Callable[[Histories, str, list[Delivery]], Histories], s
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_one_forged_row_is_found(seed: int) -> None:
-    run = histories(exported(seed))
+    run = exported(seed)
     assert broken(run) == set()
     chosen = whole(run)[:3]
     for name, rows in chosen:
@@ -115,7 +104,7 @@ def test_one_forged_row_is_found(seed: int) -> None:
 
 
 def test_worlds_have_something_to_forge() -> None:
-    run = histories(exported(SEEDS[0]))
+    run = exported(SEEDS[0])
 
     assert whole(run)
 

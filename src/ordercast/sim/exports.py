@@ -67,16 +67,20 @@ class Exports:
         if before != told:
             self.problems.append(("export", f"{log} tells {told} after {before}, at one position"))
 
-    def findings(self, promises: frozenset[str]) -> Iterator[tuple[str, str]]:
-        """Yield what an audit would find."""
-        yield from self.problems
+    def histories(self) -> Histories:
+        """Return everything as the judge takes it."""
         logs = {}
         for name in {*self.told, *self.begins}:
             told = self.told.get(name, {}).values()
             rows = [row for row in told if isinstance(row, Delivery)]
             changes = [change for change in told if isinstance(change, Change)]
             logs[name] = Log(rows, changes, self.begins.get(name, frozenset()))
-        run = Histories(logs, self.sends, self.posts, frozenset(self.dropped))
+        return Histories(logs, self.sends, self.posts, frozenset(self.dropped))
+
+    def findings(self, promises: frozenset[str]) -> Iterator[tuple[str, str]]:
+        """Yield what an audit would find."""
+        yield from self.problems
+        run = self.histories()
         for finding in run.judge():
             yield f"audit {finding.property}", finding.says
         record = Record({}, self.sends, {name: [row.msg_id for row in rows] for name, rows in run.kept().items()})
