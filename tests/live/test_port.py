@@ -19,6 +19,22 @@ from tests.support.raw import Raw
 pytestmark = pytest.mark.slow
 
 
+def test_a_connection_that_is_not_made_yet_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A site that stands still between accepting a client and seeing it, or a TLS handshake that takes long."""
+    monkeypatch.setattr(session, "LOGIN_S", 0.01)
+    said: list[Any] = []
+
+    async def work() -> None:
+        async with Running(cluster(tmp_path, {"a": ["p", "q"]})) as sites:
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+            assert sites["p"].port is not None
+            session.Session(sites["p"].port)
+            await asyncio.sleep(0.05)
+
+    run(work())
+    assert said == []
+
+
 def test_a_post_of_twelve_million_empty_messages(tmp_path: Path) -> None:
     """Issue 12 (a): its envelope was too long for any frame, and its class was blocked for ever, across restarts."""
     post = b"".join([b"\x94\x01\x91\xa1a\xa4none\xdd", (12_000_000).to_bytes(4, "big"), b"\xc4\x00" * 12_000_000])

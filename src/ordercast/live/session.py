@@ -52,7 +52,7 @@ class Session(Answers):
         self._reading = Reading(self)
         self.writing_paused = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._login_timer = self._loop.call_later(LOGIN_S, self._too_late)
+        self._login_timer: asyncio.TimerHandle | None = None
 
     # The connection.
 
@@ -60,11 +60,12 @@ class Session(Answers):
         """Wait for the login."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_AHEAD)
+        self._login_timer = self._loop.call_later(LOGIN_S, self._too_late)
         self.port.arrived(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Forget the client; what it has posted and the site has taken goes on."""
-        self._login_timer.cancel()
+        self._stop_timer()
         self._arrived.clear()
         self._frames = iter(())
         self._reading.leave()
@@ -89,6 +90,10 @@ class Session(Answers):
         self._arrived.clear()
         self._transport.close()
         self._loop.call_later(CLOSE_S, self._transport.abort)
+
+    def _stop_timer(self) -> None:
+        if self._login_timer is not None:
+            self._login_timer.cancel()
 
     def _too_late(self) -> None:
         if self.name is None:
@@ -227,7 +232,7 @@ class Session(Answers):
             return
         self.name, self.share = name, self.port.grant()
         self._session = login.session if site.changes is not None else None
-        self._login_timer.cancel()
+        self._stop_timer()
         self._splitter.at_most = FRAME_AT_MOST
         bounds = (site.limits.body_bytes, self.share, POSTS, site.node.causal)
         self.write(

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Protocol
 
+HANDSHAKE_S = 10.0  # for TLS, before a protocol sees its connection
 Factory = Callable[[], asyncio.Protocol]
 Address = tuple[str, int]
 
@@ -39,7 +40,8 @@ class Tcp:
 
     async def listen(self, make: Factory, address: Address, tls: ssl.SSLContext | None = None) -> Listener:
         """Take connections at an address."""
-        return await asyncio.get_running_loop().create_server(make, *address, ssl=tls)
+        limit = None if tls is None else HANDSHAKE_S
+        return await asyncio.get_running_loop().create_server(make, *address, ssl=tls, ssl_handshake_timeout=limit)
 
     async def dial(
         self, make: Factory, address: Address, tls: ssl.SSLContext | None = None, name: str | None = None
