@@ -52,7 +52,7 @@ class Session(Answers):
         self._reading = Reading(self)
         self.writing_paused = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._login_timer: asyncio.TimerHandle | None = None
+        self._login_timer = self._loop.call_later(0, lambda: None)  # begins when the connection is made
 
     # The connection.
 
@@ -65,7 +65,7 @@ class Session(Answers):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Forget the client; what it has posted and the site has taken goes on."""
-        self._stop_timer()
+        self._login_timer.cancel()
         self._arrived.clear()
         self._frames = iter(())
         self._reading.leave()
@@ -90,10 +90,6 @@ class Session(Answers):
         self._arrived.clear()
         self._transport.close()
         self._loop.call_later(CLOSE_S, self._transport.abort)
-
-    def _stop_timer(self) -> None:
-        if self._login_timer is not None:
-            self._login_timer.cancel()
 
     def _too_late(self) -> None:
         if self.name is None:
@@ -232,7 +228,7 @@ class Session(Answers):
             return
         self.name, self.share = name, self.port.grant()
         self._session = login.session if site.changes is not None else None
-        self._stop_timer()
+        self._login_timer.cancel()
         self._splitter.at_most = FRAME_AT_MOST
         bounds = (site.limits.body_bytes, self.share, POSTS, site.node.causal)
         self.write(
