@@ -4,9 +4,9 @@ import asyncio
 import base64
 import contextlib
 import os
+import signal
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -377,14 +377,17 @@ def status(
     if watch and not as_json:
         screen = Screen()
         drawn = Live(console=screen, refresh_per_second=4) if screen.is_terminal else None
-        with contextlib.suppress(KeyboardInterrupt), drawn or contextlib.nullcontext():
-            while True:
+        stop = threading.Event()
+        before = signal.signal(signal.SIGINT, lambda *_: stop.set())  # an exception may be raised where nobody takes it
+        with drawn or contextlib.nullcontext():
+            while not stop.is_set():
                 table = _status_table(config, asyncio.run(statuses(config, secret, limit)))
                 if drawn is not None:
                     drawn.update(table)
                 else:  # nothing to draw over: one table after the other
                     screen.print(table)
-                time.sleep(1.0)
+                stop.wait(1.0)
+        signal.signal(signal.SIGINT, before)
         return 0
     found = asyncio.run(statuses(config, secret, limit))
     if as_json:
