@@ -120,7 +120,7 @@ def judged(logs: dict[str, Log], **more: Any) -> list[str]:
     return [finding.says for finding in Histories(logs, told, **more).judge()]
 
 
-X = frozenset("x")
+X, Y = frozenset("x"), frozenset("y")
 
 
 def test_what_was_undone_does_not_count_and_what_came_again_does() -> None:
@@ -266,6 +266,56 @@ def test_a_site_that_was_killed_for_good_may_not_have_written_what_it_sent() -> 
     assert run.notes == ["2 deliveries are of sites that have ended before they had written down what they sent"]
     known = {"s:1": Sent(("x",), "s", 1), "s:3": Sent(("x",), "s", 3)}
     assert "p delivers s:2, which nobody sent" in [finding.says for finding in Histories(logs, known).judge()]
+
+
+def test_a_client_posts_again_what_its_site_had_sent_and_not_written_down() -> None:
+    """Site s sends s:2, is killed, and loses its disk; the client posts it again at p, and all members know it."""
+    rows = {site: [message(site, 0, 1), message(site, 1, 2)._replace(body="b")] for site in "pq"}
+    logs = {site: Log(rows[site], [view(2, 2, "pq", left="s")], X) for site in "pq"}
+    logs["s"] = Log([message("s", 0, 1)], [], X)
+    sends = {"s:1": Sent(("x",), "s", 1), "p:1": Sent(("x",), "p", 1, 0, "b")}
+
+    assert [] == list(Histories(logs, sends, posts={"p:1": "c.1"}).judge())
+    missed = ["no member of x delivers p:1"]
+    assert missed == [f.says for f in Histories(logs, sends).judge()], "nobody has posted it: it is another message"
+    sends["p:1"] = sends["p:1"]._replace(body="other")
+    assert missed == [f.says for f in Histories(logs, sends, posts={"p:1": "c.1"}).judge()]
+    sends |= {"p:1": sends["p:1"]._replace(body="b"), "p:2": Sent(("x",), "p", 2, 0, "b")}
+    twice = [f.says for f in Histories(logs, sends, posts={"p:1": "c.1", "p:2": "c.2"}).judge()]
+    assert twice == ["no member of x delivers p:2"], "one that was not written down excuses one"
+    assert [] == list(Histories(logs, sends, posts={"p:1": "c.1", "p:2": "c.1"}).judge()), "and it may be posted twice"
+
+
+def test_what_comes_to_some_of_its_groups_is_no_message_that_was_posted_again() -> None:
+    """Unwritten s:2 went to x and y; posts of the same body that come to y only are missed in x, each of them."""
+
+    def row(site: str, position: int, name: str, number: int) -> Delivery:
+        stamp = (1).to_bytes(8, "big") + position.to_bytes(8, "big")
+        return Delivery(site, position, f"{name}:{number}", ("x", "y"), name, number, 1, "x", stamp, None, "b")
+
+    logs = {"p": Log([row("p", 0, "s", 1), row("p", 1, "s", 2)], [Change(2, "view", "x", 2, ("p",), (), ("s",))], X)}
+    logs["q"] = Log([row("q", 0, "s", 1), row("q", 1, "s", 2), row("q", 2, "p", 1), row("q", 3, "p", 2)], [], Y)
+    logs["s"] = Log([row("s", 0, "s", 1)], [], X)
+    sends = {f"{n}:{k}": Sent(("x", "y"), n, k, 0, "b") for n, k in (("s", 1), ("p", 1), ("p", 2))}
+    says = [f.says for f in Histories(logs, sends, posts={"p:1": "c.1", "p:2": "c.2"}).judge()]
+
+    assert {"no member of x delivers p:1", "no member of x delivers p:2"} <= set(says)
+
+
+def test_who_is_given_a_state_has_what_came_while_only_a_dead_site_was_there() -> None:
+    """Site o leaves in 2, p alone delivers s:2 in 2, q comes with a state in 3, and p is away at the end."""
+    logs = {
+        "o": Log([message("o", 0, 1)], [view(1, 2, "p", left="o")], X),
+        "p": Log(
+            [message("p", 0, 1), message("p", 2, 2, epoch=2)], [view(1, 2, "p", left="o"), view(3, 3, "pq", "q")], X
+        ),
+        "q": Log(
+            [], [Change(0, "state", "x", 3), view(1, 3, "pq", "q"), view(2, 4, "q", left="p", away="p")], frozenset()
+        ),
+    }
+    assert judged(logs) == []
+    late = Log([*logs["p"].rows, message("p", 4, 3, epoch=3)], logs["p"].changes, X)
+    assert judged({**logs, "p": late}) == ["no member of x delivers s:3"], "q was there, and has it not"
 
 
 def test_a_log_that_is_still_written_ends_at_its_first_hole() -> None:

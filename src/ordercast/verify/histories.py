@@ -10,6 +10,7 @@ Who was away, removed by force or killed for good has a log that ends somewhere;
 has would be undone when it comes back. That is told, and not judged.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -392,12 +393,21 @@ class Histories(_Run):
         touched = {stay.group for stay in self._stays() if self._is_over(stay.log)}
         views = [change for log in self.logs.values() for change in log.changes if change.kind == "view"]
         deleted = {view.group for view in views if not view.members}
-        lost = gone = 0
+        lost, gone, again, excused = 0, 0, 0, set[str]()
+        unwritten = {row.msg_id: (row.groups, row.body) for f in self.followers.values() for row in f.valid
+                     if row.msg_id not in self.sends and self._is_gone(row.source)}  # fmt: skip
+        before = Counter(unwritten.values())  # what an earlier life had sent, and not written down
         for message, sent in sorted(self.sends.items(), key=lambda item: (item[1].source, item[1].number)):
             post = self.posts.get(message)
-            for group in sent.groups if message not in self.dropped else ():
-                if message in known.get(group, ()) or (post and post in done.get(group, ())):
-                    continue
+            has = [g for g in sent.groups if message in known.get(g, ()) or (post and post in done.get(g, ()))]
+            missing = [g for g in sent.groups if g not in has] if message not in self.dropped else []
+            is_same = post in excused or (sent.body is not None and before[sent.groups, sent.body] > 0)
+            if missing and not has and post and is_same:
+                before[sent.groups, sent.body] -= post not in excused
+                excused.add(post)
+                again += 1
+                continue
+            for group in missing:
                 if group in deleted or not self._there.get(group):
                     gone += 1
                 elif self._is_gone(sent.source) or group in touched:
@@ -406,18 +416,30 @@ class Histories(_Run):
                     yield findings.nowhere(message, sent, group)
         if lost:
             self.notes.append(f"{lost} messages are in no log; their site, or a disk of their group, is gone")
+        if again:
+            told = "a site that has ended had sent it, and not written that down"
+            self.notes.append(
+                f"{again} messages of clients that posted again are taken for one with the same body: {told}"
+            )
         if gone:
             self.notes.append(f"{gone} messages are in no log; their group was deleted, or nobody is there")
 
     def _delivered(self) -> dict[GroupId, set[MsgId]]:
         """Return what has come to each group. What only a log has that has ended counts if it may be in a state."""
-        since: dict[GroupId, bytes] = {}
+        good: dict[GroupId, list[Stay]] = {}
         for stay in self._stays():
             if self._is_good(stay):
-                since[stay.group] = min(since.get(stay.group, stay.since), stay.since)
+                good.setdefault(stay.group, []).append(stay)
         known: dict[GroupId, set[MsgId]] = {}
         for stay in self._stays():
-            every = stay.void or self._is_good(stay) or stay.group not in since
-            found = [row.msg_id for row in stay.rows if every or (row.stamp or b"") < since[stay.group]]
+            others = good.get(stay.group, [])
+            every = stay.void or not others or self._is_good(stay)
+            found = [row.msg_id for row in stay.rows if every or _in_a_state(row.stamp or b"", others)]
             known.setdefault(stay.group, set()).update(found)
         return known
+
+
+def _in_a_state(stamp: bytes, stays: list[Stay]) -> bool:
+    """Whether a message may be in a state that somebody was given: it came before, and nobody was there who has it."""
+    there = any(stay.since <= stamp and (stay.until is None or stamp < stay.until) for stay in stays)
+    return not there and any(stamp < stay.since for stay in stays)
