@@ -124,6 +124,16 @@ class SpanningTree:
         """Whether an edge of the tree joins two sites."""
         return self.parent(one) == other or self.parent(other) == one
 
+    def upper(self, levels: int) -> frozenset[SiteId]:
+        """Return the root, and the sites at most so many levels below it."""
+        found = part = {self.root}
+        for _ in range(levels):
+            part = {site for site in self.sites if self.parent(site) in part}
+            if not part:
+                break
+            found = found | part
+        return frozenset(found)
+
     def parent(self, site: SiteId) -> SiteId | None:
         """Return the parent of a site, None at the root."""
         number = self._number.get(site)
