@@ -1,9 +1,23 @@
 """Configurations as values: requests, who is taken out, which classes close."""
 
+import msgspec
 import pytest
 
 from ordercast.epochs.change import first_setup, plan_change, waiting, wanted
-from ordercast.epochs.requests import AddSite, Change, Create, Delete, Join, Leave, Planned, RemoveSite, Set, SetLevel
+from ordercast.epochs.requests import (
+    AddSite,
+    Change,
+    Create,
+    Delete,
+    Join,
+    Leave,
+    Move,
+    Planned,
+    RemoveSite,
+    Set,
+    SetLevel,
+    read_change,
+)
 from ordercast.epochs.setup import GroupSetup, Setup, council_of
 from ordercast.errors import LocalError
 from ordercast.names import ClassId, Delivery, Level, Policy
@@ -188,3 +202,107 @@ def test_the_last_who_is_there_does_not_leave() -> None:
     out = ask(setup(policy=AVAILABLE, x="ab"), suspected="a").setup
 
     assert "last who is there" in ask(out, Leave("x", "b"), AddSite("b", "new"), suspected="a").refused[0][2]
+
+
+def sequenced(policy: Policy = AVAILABLE, sequencers: tuple[str, ...] = (), **groups: str) -> Setup:
+    options = {"policy": policy, "delivery": Delivery.SAFE, "sequencers": sequencers}
+    made = {g: GroupSetup(tuple(m), "sequencer", **options) for g, m in groups.items()}  # type: ignore[arg-type]
+    return first_setup("abcdefpq", made)
+
+
+def by(setup: Setup) -> dict[str, str | None]:
+    return {group: setup.classes[class_id].ordered_by(group) for group, class_id in setup.class_of.items()}
+
+
+def test_a_group_moves_to_another_sequencer_with_all_that_is_ordered_with_it() -> None:
+    old = sequenced(x="abc", y="bc", z="de")
+    assert by(old) == {"x": "b", "y": "b", "z": "d"}
+
+    planned = ask(old, Move("y", ("p",)), Move("x", ("none",)), Move("n", ("p",)))
+
+    assert by(planned.setup) == {"x": "p", "y": "p", "z": "d"}
+    assert planned.closed == (old.class_of["x"],), "z stays open"
+    assert [reason for _, _, reason in planned.refused] == [
+        "group 'x': there is no site 'none'",
+        "there is no group 'n'",
+    ]
+    assert by(ask(planned.setup, Move("x", ())).setup)["x"] == "b", "a member again"
+
+
+def test_new_classes_are_shared_out_beside_what_others_have() -> None:
+    old = sequenced(sequencers=("p", "q"), x="abc", y="de")
+    assert by(old) == {"x": "p", "y": "q"}
+
+    assert by(ask(old, Create("z", ("f",))).setup) == {"x": "p", "y": "q", "z": "q"}
+    assert by(ask(old, RemoveSite("p")).setup) == {"x": "q", "y": "q"}
+    assert by(ask(old, suspected="q").setup) == {"x": "p", "y": "p"}, "its class goes on without it"
+    assert by(ask(old, suspected="pq").setup) == {"x": "a", "y": "d"}, "nobody who is named is there: members do"
+
+
+def test_who_has_no_sequencers_takes_none() -> None:
+    reasons = [reason for _, _, reason in ask(setup(x="abc"), Move("x", ("a",)), Create("y", ("a",))).refused]
+    assert reasons == ["group 'x': protocol propagation has no sequencers"]
+    other = ask(sequenced(sequencers=("p",), x="abc"), Set("x", protocol="arrow")).setup
+    assert other.groups["x"].sequencers == ()
+    with pytest.raises(LocalError, match="protocol arrow has no sequencers"):
+        first_setup("ab", {"x": GroupSetup(("a",), "arrow", sequencers=("b",))})
+
+
+def test_who_may_sequence_is_no_part_of_a_class() -> None:
+    """A spare sequencer is removed: no class closes for it, so nothing waits because a class cannot close."""
+    old = sequenced(Policy.ATOMIC, ("p", "q"), x="abc", y="de")
+
+    planned = ask(old, RemoveSite("q"), Join("y", "f"), suspected="b")
+
+    assert old.class_of["x"] in planned.setup.classes, "b is away, and x waits for it; y does not"
+    assert planned.setup.groups["x"].sequencers == ("p",)
+
+
+def test_a_class_of_an_earlier_version_says_nothing_of_its_sequencer() -> None:
+    old = sequenced(x="abc", y="de")
+    classes = {class_id: msgspec.structs.replace(c, sequencers=()) for class_id, c in old.classes.items()}
+    earlier = msgspec.structs.replace(old, classes=classes)
+
+    assert ask(earlier, Join("y", "f")).closed == (old.class_of["y"],), "x stays open"
+
+
+def test_a_transfer_is_done_or_refused() -> None:
+    old = sequenced(sequencers=("p",), x="abc")
+    without = ask(old, suspected="p").setup
+    assert by(without) == {"x": "a"}
+
+    assert by(ask(without, Move("x", ("p",))).setup) == {"x": "p"}, "it is named already, and was away"
+    refused = ask(old, Move("x", ("q",)), Join("x", "d"), suspected="q")
+    assert [reason for _, _, reason in refused.refused] == ["q cannot sequence group 'x': not there now"]
+    assert by(refused.setup) == {"x": "p"}
+
+
+def test_nothing_is_sequenced_where_a_disk_is_empty() -> None:
+    """Site q lost its disk, and cannot be taken in: x, which is atomic, needs it, and waits for b."""
+    groups = {"x": "abc", "y": "de"}
+    made = {g: GroupSetup(tuple(m), "sequencer", policy=AVAILABLE, sequencers=("q",)) for g, m in groups.items()}
+    made["x"] = msgspec.structs.replace(made["x"], policy=Policy.ATOMIC)
+    old = first_setup("abcdepq", made)
+
+    found = wanted(old, (), frozenset("b"), lives={"q": 7})
+
+    assert found is not None
+    assert by(plan_change(old, found).setup) == {"x": "q", "y": "d"}
+
+
+def test_groups_that_were_moved_apart_do_not_say_where_a_new_one_goes() -> None:
+    together, apart = sequenced(sequencers=("p",), x="abc", y="de"), sequenced(x="abc", y="de")
+    assert by(ask(together, Create("z", ("f",))).setup)["z"] == "p"
+    moved = ask(apart, Move("x", ("p",))).setup
+    assert by(ask(moved, Create("z", ("f",))).setup)["z"] == "f"
+
+
+def test_a_sequencer_that_is_no_site_is_refused() -> None:
+    with pytest.raises(LocalError, match="group 'x': there is no site 'n'"):
+        first_setup("ab", {"x": GroupSetup(("a",), "sequencer", sequencers=("n",))})
+
+
+def test_apply_says_in_words_that_a_sequencer_is_to_migrate() -> None:
+    change = read_change("set", "x", (), {"protocol": "sequencer", "migrate": "true"})
+    assert ask(setup(x="abc"), change).setup.groups["x"].migrate
+    assert not ask(sequenced(x="abc"), Set("x", migrate=True), Set("x", protocol="arrow")).setup.groups["x"].migrate

@@ -7,7 +7,7 @@ import pytest
 
 from ordercast.names import Delivery, Policy
 from ordercast.sim.explore_changes import FAULTS, Explorer
-from tests.support.change_cases import CHANGES, PROTOCOLS, small
+from tests.support.change_cases import CHANGES, PROTOCOLS, race, small
 from tests.support.planted import planted
 
 
@@ -18,6 +18,16 @@ def test_a_change_ends_in_every_interleaving(protocol: str, change: str) -> None
 
     assert explored.whole and explored.found == []
     assert explored.ends >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "sends"), [("transfer", 1), ("two resolves", 0)])
+def test_races_of_sequencers_up_to_a_limit(name: str, sends: int) -> None:
+    """Three groups at two sequencers, two changes at once; `make sim` meets every moment of all of them."""
+    case = race(name, sends)
+    assert len({site for of_class in case.setup.classes.values() for site in of_class.sequencers}) >= 2
+
+    assert Explorer(case, limit=700).run().found == []
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from ordercast.live.config import Cluster, Security
 from ordercast.live.site import Site
 from ordercast.live.tls import make_certs
 from ordercast.names import Delivery, Policy
+from ordercast.node.changing import ChangingNode
 from tests.support.live import Running, begun, cluster, kill, quiet, run, until
 from tests.test_cli import ordercast as ordercast_command
 
@@ -192,6 +193,59 @@ def test_an_application_creates_joins_leaves_and_deletes_groups(tmp_path: Path) 
             assert [event.body for event in found if isinstance(event, Delivered)] == [b"one", b"two"]
             assert [event.position for event in found] == list(range(len(found)))
             await quiet(sites)
+
+    run(work())
+
+
+@pytest.mark.slow
+def test_a_group_moves_to_a_sequencer_in_no_group_which_dies(tmp_path: Path) -> None:
+    async def work() -> None:
+        config = cluster(tmp_path, {"a": ["p", "q"], "b": ["q"]}, "pqr", protocol="sequencer", **FAST)
+        sites = await start(config)
+        async with ordercast.connect(config.clients["p"]) as client:
+            assert (await client.configuration())["groups"]["a"]["ordered_by"] == "p"
+            await client.multicast("a", b"by p", ack="safe")
+            await client.move_group("a", "r")
+            assert (await client.configuration())["groups"]["a"]["ordered_by"] == "r"
+            await client.multicast("a", b"by r", ack="safe")
+            await kill(sites.pop("r"))
+            await client.multicast("a", b"by a member", ack="safe")
+            known = await client.configuration()
+            assert known["groups"]["a"]["ordered_by"] == "p" and known["groups"]["a"]["sequencers"] == ["r"]
+            with pytest.raises(LocalError, match="there is no site 'x'"):
+                await client.move_group("a", "x")
+            found = []
+            await client.join(after=-1)
+            async for message in client:
+                found.append(message.body)
+                if len(found) == 3:
+                    break
+            assert found == [b"by p", b"by r", b"by a member"]
+        await quiet(sites)
+        await stop(sites)
+
+    run(work())
+
+
+@pytest.mark.slow
+def test_a_sequencer_moves_to_the_site_that_sends_most(tmp_path: Path) -> None:
+    async def work() -> None:
+        options = {"protocol": "sequencer", "migrate": True, **FAST}
+        config = cluster(tmp_path, {"a": ["p", "q"], "b": ["p"]}, "r", **options)
+        sites = await start(config)
+        changes, sent, node = sites["p"].changes, 0, sites["p"].node
+        assert changes is not None and isinstance(node, ChangingNode)
+        node.migration.at_least = 5  # a busy machine sends less in a window
+        assert changes.described()["groups"]["a"]["ordered_by"] == "p"
+        while changes.described()["groups"]["a"]["ordered_by"] != "r":
+            await sites["r"].multicast("a", b"again", ack="ordered")
+            await sites["p"].multicast("b", b"own", ack="ordered")
+            sent += 1
+            assert sent < 20_000
+        assert changes.described()["groups"]["b"]["ordered_by"] == "p", "its own stays with it"
+        await sites["q"].multicast("a", b"last", ack="safe")
+        await quiet(sites)
+        await stop(sites)
 
     run(work())
 

@@ -1,6 +1,7 @@
 """A short chaos run on real processes; the long one is `make chaos`."""
 
 import asyncio
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 
@@ -66,11 +67,12 @@ async def fill(chaos: Chaos) -> None:
     small = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
     acknowledged = 0
     try:
-        async with asyncio.timeout(40), connect(chaos.cluster.clients["s0"]) as client:
-            while small.poll() is None:
-                async with asyncio.timeout(5):
-                    await client.multicast("g", bytes(20_000), ack="safe")
-                acknowledged += 1
+        async with asyncio.timeout(120), connect(chaos.cluster.clients["s0"]) as client:
+            while small.poll() is None:  # what is not safe after a while may be late, or never be
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(5):
+                        await client.multicast("g", bytes(20_000), ack="safe")
+                        acknowledged += 1
     except (OrdercastError, TimeoutError):
         pass
     said = small.communicate(timeout=20)[1].decode()

@@ -34,6 +34,10 @@ GOOD: dict[str, Any] = {"sites": {"p": "localhost:1", "q": "localhost:2"}, "grou
         ({"groups": {"g": "pq"}}, "groups"),
         ({"protocol": "paxos"}, "not 'paxos'"),
         ({"planner": "guess"}, "guess"),
+        ({"sequencers": ["p"]}, "sequencers: protocol propagation has none"),
+        ({"migrate": True}, "migrate: protocol propagation has no sequencers"),
+        ({"protocol": "sequencer", "migrate": True}, "migrate is for groups that change"),
+        ({"protocol": "sequencer", "sequencers": ["x"]}, "sequencers: 'x' is not in [sites]"),
         ({"limits": {"window": 1}}, "limits"),
         ({"sites": {"p": "localhost:1", "q": "localhost:1"}}, "localhost:1 is given twice"),
         (

@@ -41,6 +41,25 @@ def test_any_tree_will_do(protocol: str, shape: Shape) -> None:
     assert verdict.ok, verdict.findings
 
 
+@pytest.mark.parametrize("shape", list(Shape))
+@pytest.mark.parametrize("levels", [0, 2, 9])
+def test_the_hybrid_on_any_upper_part_of_the_tree(levels: int, shape: Shape) -> None:
+    """§6.1: with no level all combine, with all of them it is the arrow, and in between both."""
+    members = Membership.of({"A": "abcdefgh", "B": "bcde", "C": "efa"})
+    options = {"tree": shape, "network": Network(jitter=3.0, loss=0.1), "seed": 5, "messages": 60}
+    hybrid = run(Scenario(members, "hybrid", upper=levels, **options))  # type: ignore[arg-type]
+
+    assert hybrid.ok, hybrid.findings
+    if levels == 9:
+        arrow = run(Scenario(members, "arrow", **options))  # type: ignore[arg-type]
+        assert hybrid.record.logs == arrow.record.logs
+
+
+def test_an_upper_part_is_the_hybrid_s() -> None:
+    with pytest.raises(InputError, match="--upper is for hybrid"):
+        deploy(Scenario(Membership.of({"A": "ab"}), "arrow", upper=2))
+
+
 def test_a_shape_without_a_tree_is_refused() -> None:
     with pytest.raises(InputError, match="protocol sequencer has no tree of a swap object"):
         deploy(Scenario(Membership.of({"A": "ab"}), "sequencer", tree=Shape.PATH))

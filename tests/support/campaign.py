@@ -41,6 +41,8 @@ def scenario(kind: Kind, mix: str, seed: int) -> Scenario:
         groups_alone=alone,
         planner=Planner.BEST if chance.random() < 0.05 else chance.choice(QUICK),
         tree=list(Shape)[seed % 3] if protocol in MACHINES and MACHINES[protocol].tree else Shape.BALANCED,
+        upper=seed // 3 % 4 if protocol == "hybrid" else 1,
+        sequencers=("q1", "q2", min(members.sites))[: seed % 4] if protocol.startswith("sequencer") else (),
         level=level,
         class_rule=rule,
         causal=causal,

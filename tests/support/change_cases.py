@@ -1,7 +1,7 @@
 """Small cases of one change each, for the explorer."""
 
 from ordercast.epochs.change import first_setup
-from ordercast.epochs.requests import Change, Create, Delete, Join, Leave, RemoveSite
+from ordercast.epochs.requests import Change, Create, Delete, Join, Leave, Move, RemoveSite
 from ordercast.epochs.setup import GroupSetup
 from ordercast.names import Delivery, Policy
 from ordercast.sim.changing import Case
@@ -17,6 +17,16 @@ CHANGES: dict[str, tuple[dict[str, str], Change]] = {
     "delete": ({"x": "abc", "y": "bc"}, Delete("y")),
 }
 """Two classes become one, one becomes two, and so on: groups with two sites in common are ordered together."""
+RACES: dict[str, tuple[dict[str, str], tuple[tuple[str, Change], ...]]] = {
+    "transfer": ({"x": "ab", "y": "bc", "z": "c"}, (("a", Move("x", ("c",))),)),
+    "two transfers": ({"x": "ab", "y": "bc", "z": "c"}, (("a", Move("x", ("c",))), ("b", Move("x", ("b",))))),
+    "transfer and join": ({"x": "ab", "y": "bc", "z": "c"}, (("a", Move("y", ("a",))), ("c", Join("y", "a")))),
+    "transfer and leave": ({"x": "abc", "y": "bc", "z": "c"}, (("a", Move("x", ("c",))), ("b", Leave("x", "b")))),
+    "two resolves": ({"x": "ab", "y": "bc", "z": "c"}, (("a", Join("x", "c")), ("c", Join("z", "b")))),
+    "resolve and split": ({"x": "abc", "y": "bc", "z": "c"}, (("a", Leave("x", "b")), ("c", Join("z", "b")))),
+    "away from all": ({"x": "ab", "y": "bc", "z": "c"}, (("a", Move("x", ("d",))), ("c", Join("x", "c")))),
+}
+"""Three groups at two sequencers, with protocol sequencer; what is asked for is asked for at once, at two sites."""
 PROTOCOLS = ("propagation", "sequencer", "arrow", "two-phase")
 
 
@@ -36,3 +46,16 @@ def small(
         traffic,
         ((0.5, "a", asked),),
     )
+
+
+def race(name: str, sends: int = 0, policy: Policy = Policy.AVAILABLE, delivery: Delivery = Delivery.AGREED) -> Case:
+    """Return three sites, or four, three groups at two sequencers, some messages, and changes that race."""
+    groups, asked = RACES[name]
+    sites = sorted(
+        {site for members in groups.values() for site in members} | set("d" if name == "away from all" else "")
+    )
+    of_groups = {g: GroupSetup(tuple(m), "sequencer", policy=policy, delivery=delivery) for g, m in groups.items()}
+    traffic = ((0.2, "b", ("x",)), (1.0, "c", ("y",)), (3.0, "a", ("x",)))[:sends]
+    asking = tuple((0.5, site, change) for site, change in asked)
+    promises = frozenset({"fifo", "total", "acyclic"})
+    return Case(first_setup(sites, of_groups), promises, Network(latency=1.0), 1, traffic, asking)

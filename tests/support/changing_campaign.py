@@ -11,7 +11,7 @@ from ordercast.sim.changing_nodes import ChangingCase
 from ordercast.sim.churn import destinations
 from ordercast.sim.faults import Fault
 from ordercast.sim.network import Network
-from tests.support.epoch_campaign import ALL, SITES, Kind, change, setup_of
+from tests.support.epoch_campaign import ALL, SITES, Kind, change, sequenced, setup_of
 
 SPAN = 10.0
 FAULTS = ("kill", "between", "drain", "pause", "reset", "cut", "slow", "full", "suspects", "lose", "island")
@@ -34,7 +34,7 @@ def case(seed: int, kind: Kind | None = None) -> ChangingCase:
     """Return a seeded case."""
     chance = random.Random(f"changing nodes {seed}")
     kind = kind or ALL[seed % len(ALL)]
-    setup = setup_of(kind, chance)
+    setup, moves = sequenced(setup_of(kind, chance), seed)
     sites = sorted(setup.sites)
     network = Network(latency=0.002, jitter=chance.choice([0.0, 0.005, 0.02]))
     if chance.random() < 0.25:
@@ -62,12 +62,23 @@ def case(seed: int, kind: Kind | None = None) -> ChangingCase:
     if chance.random() < 0.3:
         at = chance.uniform(0.5, 0.5 * SPAN)
         changes += [(at, sites[0], AddSite(NEW)), (at + 0.5, sites[1], Join(chance.choice(sorted(setup.groups)), NEW))]
+    moving = random.Random(f"moving {seed}")
+    changes += [(moving.uniform(0.5, 0.8 * SPAN), moving.choice(sites), move) for move in moves]
     promises = {"fifo", "total", *(["acyclic"] if setup.level is Level.ACYCLIC else []), *(["causal"] * kind.causal)}
     where = sorted({groups for site in sites for groups in destinations(setup, site)} | {("h0",)})
     limits = tight(chance) if chance.random() < 0.5 else Limits(checkpoint_bytes=4000)
     limits = msgspec.structs.replace(limits, retain_seconds=random.Random(f"retention {seed}").choice([None, 20.0]))
     settings = Settings(
-        "test", frozenset(SITES) | {NEW}, True, "changes", b"{}", limits, exporting=True, changes=True, suspect_beats=5
+        "test",
+        frozenset(SITES) | {NEW},
+        True,
+        "changes",
+        b"{}",
+        limits,
+        exporting=True,
+        changes=True,
+        suspect_beats=5,
+        migrate_at=3,
     )
     return ChangingCase(
         setup,

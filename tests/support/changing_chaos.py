@@ -27,6 +27,7 @@ from ordercast.client.values import AckLevel, Delivered, Lot, Restored
 from ordercast.errors import LocalError, OrdercastError
 from ordercast.live.ports import free_ports
 from ordercast.names import GroupId, SiteId
+from ordercast.protocols.registry import MACHINES
 from ordercast.sim.following import Following, name_in
 from ordercast.verify.changes import Changes, differ_at
 from tests.support.proxies import Proxy
@@ -160,6 +161,7 @@ class ChangingChaos:
         *, causal: bool = False,
     ) -> None:  # fmt: skip
         self.folder, self.delivery, self.policy = folder, delivery, policy
+        self.moves = ["move"] if MACHINES[protocol].sequencers else []
         self.chance = random.Random(seed)
         ports = free_ports(3 * len(SITES))
         self.addresses = {site: f"127.0.0.1:{ports.pop()}" for site in SITES}
@@ -171,6 +173,7 @@ class ChangingChaos:
         text = [
             f'protocol = "{protocol}"', f'policy = "{policy}"', f'delivery = "{delivery}"', f'level = "{level}"',
             f"causal = {str(causal).lower()}", f"suspect_after = {SUSPECT_S}", "states = true",
+            *(["migrate = true"] if self.moves and seed % 2 else []),
             'export = "run"', f"unions = [{list(UNION)}]", "[sites]",
             *(f'{site} = "{at}"' for site, at in self.addresses.items()), "[clients]",
             *(f'{site} = "{at}"' for site, at in self.clients.items()), "[limits]", "checkpoint_bytes = 4096",
@@ -371,7 +374,7 @@ class ChangingChaos:
             group, site, what = (
                 chance.choice(groups),
                 chance.choice(SITES),
-                chance.choice(["create", "delete", "join", "leave"]),
+                chance.choice(["create", "delete", "join", "leave", *self.moves]),
             )
             members: tuple[SiteId, ...] = (site,)
             if what == "create" or len(groups) < 3:

@@ -3,8 +3,10 @@
 import random
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from ordercast.epochs.change import first_setup
-from ordercast.epochs.requests import AddSite, Change, Create, Delete, Join, Leave, RemoveSite, Set
+from ordercast.epochs.requests import AddSite, Change, Create, Delete, Join, Leave, Move, RemoveSite, Set
 from ordercast.epochs.setup import GroupSetup, Setup
 from ordercast.names import Delivery, Level, Planner, Policy
 from ordercast.protocols.registry import MACHINES, Causal
@@ -69,6 +71,22 @@ def setup_of(kind: Kind, chance: random.Random) -> Setup:
     return first_setup(sites, groups, level, unions, causal=kind.causal)
 
 
+def sequenced(setup: Setup, seed: int) -> tuple[Setup, list[Change]]:
+    """In some seeds name who sequences, members or not, and let that move; drawn apart from all other chances."""
+    chance = random.Random(f"sequencers {seed}")
+    sites, groups = sorted(setup.sites), dict(setup.groups)
+    if chance.random() < 0.5 and MACHINES[groups["g0"].protocol].sequencers:
+        named = tuple(sorted(chance.sample(sites, chance.choice([1, 1, 2]))))
+        options = {"sequencers": named, "migrate": chance.random() < 0.5}
+        groups = {name: msgspec.structs.replace(group, **options) for name, group in groups.items()}
+        setup = first_setup(sites, groups, setup.level, setup.unions, causal=setup.causal)
+    moves: list[Change] = [
+        Move(chance.choice(sorted(groups)), tuple(chance.sample(sites, chance.choice([0, 1, 1, 2]))))
+        for _ in range(chance.choice([0, 0, 1, 2]))
+    ]
+    return setup, moves
+
+
 def change(setup: Setup, chance: random.Random) -> Change:
     """Return a request; some cannot be done, and must be refused."""
     group, site = chance.choice(sorted(setup.groups)), chance.choice(sorted(setup.sites))
@@ -87,7 +105,7 @@ def case(seed: int, kind: Kind | None = None) -> Case:
     """Return a seeded case."""
     chance = random.Random(seed)
     kind = kind or ALL[seed % len(ALL)]
-    setup = setup_of(kind, chance)
+    setup, moves = sequenced(setup_of(kind, chance), seed)
     sites = sorted(setup.sites)
     network = Network(latency=chance.choice([0.2, 1.0]), jitter=chance.choice([0.0, 0.5, 2.0]))
     if chance.random() < 0.4:
@@ -103,6 +121,8 @@ def case(seed: int, kind: Kind | None = None) -> Case:
     ]
     if chance.random() < 0.15:
         changes.append((chance.uniform(20, SPAN), chance.choice(sites), RemoveSite(chance.choice(sites))))
+    moving = random.Random(f"moving {seed}")
+    changes += [(moving.uniform(1, SPAN), moving.choice(sites), move) for move in moves]
     removed = {asked.site for _, _, asked in changes if isinstance(asked, RemoveSite)}
     some: list[Fault] = []
     for _ in range(chance.choice([0, 1, 2, 3, 5])):

@@ -29,6 +29,7 @@ def simulate_changes(
     weather: tuple[float, float, float, tuple[str, ...], tuple[str, ...], tuple[str, ...]],
     rate: float,
     changes: tuple[str, ...],
+    sequencers: tuple[str, ...] = (),
     *,
     causal: bool,
     trace: bool,
@@ -39,7 +40,7 @@ def simulate_changes(
     loss, duplicate, jitter, crashes, cuts, suspects = weather
     if rate < 0:
         raise InputError("--churn must be at least 0")
-    setup = _refused(lambda: setup_of(members, like, level, senders=senders // 2, causal=causal))
+    setup = _refused(lambda: setup_of(members, like, level, senders=senders // 2, causal=causal, sequencers=sequencers))
     chance, span = random.Random(seed), max(messages / 2, 1.0)
     sends = traffic(setup, messages, span, several, chance)
     asked = [_asked(text, chance.choice(sorted(setup.sites))) for text in changes]
@@ -125,6 +126,7 @@ def explore_change(
     faults: tuple[str, ...],
     messages: int,
     states: int,
+    sequencers: tuple[str, ...] = (),
     *,
     causal: bool,
     as_json: bool,
@@ -135,7 +137,7 @@ def explore_change(
     unknown = next((kind for kind in faults if kind not in FAULTS), None)
     if unknown is not None:
         raise InputError(f"--fault {unknown}: give one of {', '.join(FAULTS)}")
-    setup = _refused(lambda: setup_of(members, like, level, causal=causal))
+    setup = _refused(lambda: setup_of(members, like, level, causal=causal, sequencers=sequencers))
     sites = sorted(setup.sites)
     sends = []
     for index in range(messages):

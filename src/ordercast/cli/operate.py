@@ -67,7 +67,7 @@ def _told(step: Step) -> str:
 
 
 def group(
-    what: Literal["list", "create", "delete", "join", "leave"],
+    what: Literal["list", "create", "delete", "join", "leave", "move"],
     name: str | None = None,
     sites: str | None = None,
     /,
@@ -81,7 +81,7 @@ def group(
     token_file: Path | None = None,
     as_json: Json = False,
 ) -> int:
-    """List, create and delete the groups of a cluster; let sites join and leave them.
+    """List, create and delete the groups of a cluster; let sites join and leave them, or sequence them.
 
     Changes take a cluster that runs with policy = atomic or available.
 
@@ -90,11 +90,12 @@ def group(
     Parameters
     ----------
     what
-        list, create, delete, join or leave
+        list, create, delete, join, leave or move (to another sequencer, with protocol sequencer)
     name
         The group.
     sites
-        The members of a new group, or the site that joins or leaves; several with commas.
+        The members of a new group, or the site that joins or leaves; several with commas. With move, the sites that
+        may sequence the group and all that is ordered with it; without any, a member does.
     policy
         Of a new group: what happens when a member fails.
     delivery
@@ -124,7 +125,7 @@ def group(
     if name is None:
         raise InputError(f"group {what}: which group?")
     members = tuple(site for site in (sites or "").split(",") if site)
-    if what != "delete" and not members:
+    if what not in ("delete", "move") and not members:
         raise InputError(f"group {what} {name}: which {'sites' if what == 'create' else 'site'}?")
     options = {key: str(value) for key, value in (("policy", policy), ("delivery", delivery)) if value}
     if options and what != "create":
@@ -148,7 +149,7 @@ def _list(config: "Cluster", at: str | None, token: str | None, seconds: float, 
         return 0
     table = Table(title="groups")
     heads = ("group", "ordered by", "class", "members") if not config.changes else (
-        "group", "class", "members", "away", "protocol", "policy", "delivery")  # fmt: skip
+        "group", "ordered by", "class", "members", "away", "protocol", "policy", "delivery")  # fmt: skip
     for head in heads:
         table.add_column(head)
     for row in rows:
@@ -165,7 +166,7 @@ def _planned(config: "Cluster") -> list[dict[str, Any]]:
     deployment = deploy(config)
     rows: list[dict[str, Any]] = []
     for name, members in deployment.groups.members.items():
-        orderer = deployment.plan.groups[name].entry if deployment.plan is not None else None
+        orderer = deployment.orders(name)
         classed = deployment.groups.orders[deployment.groups.order_of((name,))][0]
         rows.append({"group": name, "members": list(members), "class": classed, "ordered_by": orderer})
     return rows
@@ -368,9 +369,14 @@ def _difference(config: "Cluster", running: dict[str, Any]) -> list[Step]:
         now = groups[name]
         steps += [("join", name, (s,), {}) for s in group.members if s not in now["members"]]
         steps += [("leave", name, (s,), {}) for s in now["members"] if s not in group.members and s in wanted.sites]
+        options |= {"migrate": str(group.migrate).lower()}
+        now = {**now, "migrate": str(now["migrate"]).lower()}
         changed = {key: value for key, value in options.items() if now[key] != value}
         if changed:
             steps.append(("set", name, (), changed))
+        named = () if "protocol" in changed and not group.sequencers else tuple(now["sequencers"])
+        if named != group.sequencers and not group.migrate:
+            steps.append(("move", name, group.sequencers, {}))
     steps += [("delete", name, (), {}) for name in groups if name not in wanted.groups]
     steps += [("remove", "", (name,), {}) for name in sites if name not in wanted.sites]
     return steps

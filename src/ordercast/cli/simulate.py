@@ -23,6 +23,11 @@ Protocol = Literal[
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 
 
+def sites_of(text: str) -> tuple[str, ...]:
+    """Return the names in a list with commas."""
+    return tuple(sorted({site for site in text.split(",") if site}))
+
+
 def simulate(
     membership: Path,
     /,
@@ -30,6 +35,8 @@ def simulate(
     protocol: Protocol = "propagation",
     planner: Planner = Planner.ELIMINATION,
     tree: Shape = Shape.BALANCED,
+    upper: int = 1,
+    sequencers: str = "",
     level: Level = Level.ACYCLIC,
     classes: ClassRule | None = None,
     causal: Annotated[bool, Parameter(negative="")] = False,
@@ -69,6 +76,10 @@ def simulate(
         For propagation: greedy, elimination, metagroup, central or best.
     tree
         For arrow, combining and their counting versions: balanced, star or path; hybrid too.
+    upper
+        For hybrid: how many levels of the tree below its root run the arrow; those below combine.
+    sequencers
+        For sequencer: the sites that sequence, with commas, also such as are in no group; by default members.
     level
         What the classes are chosen for: total or acyclic.
     classes
@@ -100,8 +111,8 @@ def simulate(
     churn
         So many joins and leaves per unit of time, at random.
     change
-        "join G S@T": ask for a change at T: join G S, leave G S, create G S,S, delete G, add S, remove S, set G OPTION
-        or level L; may be given several times.
+        "join G S@T": ask for a change at T: join G S, leave G S, create G S,S, delete G, add S, remove S, set G OPTION,
+        level L or move G S,S (who sequences it); may be given several times.
     suspect
         SITE@T:T2: everybody suspects a site that is well.
     policy
@@ -131,24 +142,38 @@ def simulate(
         raise InputError("--messages and --senders must be at least 1, --jitter at least 0")
     members = read_membership(membership).with_unions(unions_of(union))
     if churn or change or suspect or policy is not None or delivery is not None:
-        fixed = tree is not Shape.BALANCED or classes is not None or out is not None or picture is not None
+        fixed = (
+            tree is not Shape.BALANCED or upper != 1 or classes is not None or out is not None or picture is not None
+        )
         if fixed or workload != "uniform":
-            raise InputError("--classes, --tree, --out, --picture and --workload are for groups that do not change")
+            raise InputError(
+                "--classes, --tree, --upper, --out, --picture and --workload are for groups that do not change"
+            )
         from ordercast.cli.changes import simulate_changes
 
         like = (protocol, planner, policy or Policy.AVAILABLE, delivery or Delivery.AGREED)
         traffic = (messages, senders, several, seed)
         weather = (loss, duplicate, jitter, crash, cut, suspect)
         return simulate_changes(
-            members, like, level, traffic, weather, churn, change, causal=causal, trace=trace, as_json=as_json
+            members,
+            like,
+            level,
+            traffic,
+            weather,
+            churn,
+            change,
+            sites_of(sequencers),
+            causal=causal,
+            trace=trace,
+            as_json=as_json,
         )
     cuts = tuple(_cut(text) for text in cut)
     network = Network(jitter=jitter, loss=loss, duplicate=duplicate, cuts=cuts)
     crashes = tuple(_crash(text) for text in crash)
     scenario = Scenario(
-        members, protocol, planner, tree=tree, level=level, class_rule=classes, causal=causal, messages=messages,
-        senders=senders, span=max(messages / 2, 1.0), workload=workload, several=several,
-        network=network, crashes=crashes, seed=seed,
+        members, protocol, planner, tree=tree, upper=upper, sequencers=sites_of(sequencers), level=level,
+        class_rule=classes, causal=causal, messages=messages, senders=senders, span=max(messages / 2, 1.0),
+        workload=workload, several=several, network=network, crashes=crashes, seed=seed,
     )  # fmt: skip
     known = deploy(scenario).sites
     for site in [c.site for c in crashes] + [site for c in cuts for site in (c.a, c.b)]:
@@ -251,6 +276,8 @@ def explore(
     protocol: Protocol = "propagation",
     planner: Planner = Planner.ELIMINATION,
     tree: Shape = Shape.BALANCED,
+    upper: int = 1,
+    sequencers: str = "",
     level: Level = Level.ACYCLIC,
     classes: ClassRule | None = None,
     causal: Annotated[bool, Parameter(negative="")] = False,
@@ -283,6 +310,10 @@ def explore(
         For propagation: greedy, elimination, metagroup, central or best.
     tree
         For arrow, combining and their counting versions: balanced, star or path; hybrid too.
+    upper
+        For hybrid: how many levels of the tree below its root run the arrow; those below combine.
+    sequencers
+        For sequencer: the sites that sequence, with commas, also such as are in no group; by default members.
     level
         What the classes are chosen for: total or acyclic.
     classes
@@ -331,18 +362,21 @@ def explore(
         raise InputError("--messages and --states must be at least 1, faults at least 0")
     members = read_membership(membership).with_unions(unions_of(union))
     if change:
-        if tree is not Shape.BALANCED or classes is not None or picture is not None:
-            raise InputError("--classes, --tree and --picture are for groups that do not change")
+        if tree is not Shape.BALANCED or upper != 1 or classes is not None or picture is not None:
+            raise InputError("--classes, --tree, --upper and --picture are for groups that do not change")
         if losses or duplicates or crashes or reorder:
             raise InputError("with --change give faults as --fault")
         from ordercast.cli.changes import explore_change
 
         like = (protocol, planner, policy, delivery)
-        return explore_change(members, like, level, change, fault, messages, states, causal=causal, as_json=as_json)
+        return explore_change(
+            members, like, level, change, fault, messages, states, sites_of(sequencers), causal=causal, as_json=as_json
+        )
     if fault:
         raise InputError("--fault goes with --change; without it give --losses, --duplicates, --crashes or --reorder")
     scenario = Scenario(
-        members, protocol, planner, tree=tree, level=level, class_rule=classes, causal=causal, senders=2, seed=seed
+        members, protocol, planner, tree=tree, upper=upper, sequencers=sites_of(sequencers), level=level,
+        class_rule=classes, causal=causal, senders=2, seed=seed,
     )  # fmt: skip
     deployment = deploy(scenario)
     sources, groups = deployment.groups.sources, [(group,) for group in sorted(deployment.groups.members)]

@@ -323,6 +323,10 @@ class Client:
         """Let a site be a member of a group no more; without a name, the site of this client."""
         await self.change("leave", group, [site or self.site])
 
+    async def move_group(self, group: GroupId, *sequencers: SiteId) -> None:
+        """Let one of these sites sequence a group, and all that is ordered with it; without any, a member does."""
+        await self.change("move", group, sequencers)
+
     async def change(
         self, what: Any, group: GroupId = "", sites: Iterable[SiteId] = (), options: dict[str, str] | None = None
     ) -> None:

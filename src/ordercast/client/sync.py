@@ -145,6 +145,10 @@ class SyncClient:
         """Let a site be a member of a group no more."""
         self._run(self._client.leave_group(group, site))
 
+    def move_group(self, group: GroupId, *sequencers: SiteId) -> None:
+        """Let one of these sites sequence a group, and all that is ordered with it; without any, a member does."""
+        self._run(self._client.move_group(group, *sequencers))
+
     def change(
         self, what: str, group: GroupId = "", sites: tuple[SiteId, ...] = (), options: dict[str, str] | None = None
     ) -> None:

@@ -18,6 +18,7 @@ from ordercast.epochs.requests import (
     Asked,
     Change,
     Create,
+    Move,
     Planned,
     RemoveSite,
     SetLevel,
@@ -33,6 +34,7 @@ from ordercast.planning.classes import classes
 from ordercast.planning.make import make_plan
 from ordercast.planning.request import Budget, Request
 from ordercast.protocols.registry import MACHINES, Causal
+from ordercast.protocols.sequencing.placement import place, weight
 
 SEARCH = Budget(steps=20_000)  # for planner `best`: in steps, so that everybody gets the same plan
 PAST_AT_MOST = 256  # closed classes that are remembered; beyond, everything is closed once, and they are forgotten
@@ -48,8 +50,10 @@ def first_setup(
 ) -> Setup:
     """Return configuration 1."""
     named = dict.fromkeys(sorted({*sites, *(site for group in groups.values() for site in group.members)}), "")
-    for group in groups.values():
+    for name, group in groups.items():
         check_options(group, causal=causal)
+        if unknown := sorted(set(group.sequencers) - named.keys()):
+            raise LocalError(f"group {name!r}: there is no site {unknown[0]!r}")
     empty = Setup(0, named, dict(sorted(groups.items())), level, causal, tuple(unions), council_of(named, {}), {})
     return plan_change(empty, Wanted(empty, ())).setup
 
@@ -89,12 +93,14 @@ def wanted(
     removed = {change.site for _, _, change in asked if isinstance(change, RemoveSite)}
     left = without | {(site, group) for site in removed for group in setup.groups}
     hold = {c for c in waiting(setup, suspected - removed, left) if setup.classes[c].remembered & removed}
-    draft, refused = setup, list[tuple[SiteId, int, str]]()
+    draft, refused, moved = setup, list[tuple[SiteId, int, str]](), set[ClassId]()
     for site, number, change in asked:
         if draft.has_answered(site, number) or _must_wait(setup, draft, change, waits, hold):
             continue
         try:
             after = apply(draft, change)
+            if isinstance(change, Move):
+                moved |= _moved(setup, change, suspected | empty | setup.away.keys())
         except LocalError as error:
             refused.append((site, number, str(error)))
         else:
@@ -114,14 +120,28 @@ def wanted(
     broken = {
         class_id
         for class_id, of_class in setup.classes.items()
-        if class_id not in waits and of_class.policy is Policy.AVAILABLE and of_class.needed & suspected
+        if class_id not in waits
+        and of_class.policy is Policy.AVAILABLE
+        and (of_class.needed & suspected or empty.intersection(of_class.sequencers))
     }
-    again = {
-        class_id for class_id in (*touch, *broken, *again_for) if class_id in setup.classes and class_id not in waits
-    }
+    closing = (*touch, *broken, *again_for, *moved)
+    again = {class_id for class_id in closing if class_id in setup.classes and class_id not in waits}
     if draft == setup and not again and not finish:
         return None
-    return Wanted(draft, tuple(sorted(again)), tuple(refused), finish, tuple(sorted(suspected)))
+    out = tuple(sorted(suspected)), tuple(sorted(empty))
+    return Wanted(draft, tuple(sorted(again)), tuple(refused), finish, *out)
+
+
+def _moved(setup: Setup, change: Move, out: Collection[SiteId]) -> set[ClassId]:
+    """Return the class that closes for a transfer, if any; raises LocalError when nobody is there to take it."""
+    class_id = setup.class_of.get(change.group)
+    there = [site for site in change.sequencers if site not in out]
+    if change.sequencers and not there:
+        raise LocalError(f"{' and '.join(change.sequencers)} cannot sequence group {change.group!r}: not there now")
+    if class_id is None:
+        return set()
+    of_class = setup.classes[class_id]
+    return set() if of_class.ordered_by(change.group) in (there or of_class.sites) else {class_id}
 
 
 def waiting(
@@ -213,8 +233,9 @@ def plan_change(old: Setup, asked: Wanted) -> Planned:
     closed = tuple(sorted(class_id for class_id in old.classes if class_id not in carried))
     kept = {old.classes[class_id].groups: old.classes[class_id] for class_id in carried}
     opened: dict[ClassId, ClassSetup] = {}
+    sequencers = _sequencers({groups: c for groups, c in made.items() if groups not in kept}, kept.values(), asked)
     for index, groups in enumerate(sorted(made)):
-        of_class = kept.get(groups) or _finished(made[groups], ClassId(number, index), asked)
+        of_class = kept.get(groups) or _finished(made[groups], ClassId(number, index), sequencers[groups], asked)
         opened[of_class.id] = of_class
     gone = [Past(tuple(sorted(old.classes[c].sites)), c.epoch, number) for c in closed]
     oldest = min((class_id.epoch for class_id in opened), default=number)
@@ -269,14 +290,16 @@ def _only(present: dict[GroupId, tuple[SiteId, ...]], groups: Iterable[GroupId])
 
 def _connected(present: dict[GroupId, tuple[SiteId, ...]], unions: Iterable[Destination]) -> list[tuple[GroupId, ...]]:
     """Return the groups that hang together through those who are there: only they need one order."""
-    if not present:
-        return []
-    inside = [union for union in unions if all(group in present for group in union)]
-    return [_plain(part) for part in classes(Membership.of(present).with_unions(inside), ClassRule.S1)]
-
-
-def _plain(groups: list[GroupId]) -> tuple[GroupId, ...]:
-    return tuple(group for group in groups if "+" not in group)
+    with_it = {group: [group] for group in present}  # the groups of its part
+    at: dict[SiteId, GroupId] = {}
+    pairs = [(group, at.setdefault(site, group)) for group in present for site in present[group]]
+    pairs += [(union[0], other) for union in unions if present.keys() >= set(union) for other in union[1:]]
+    for one, other in pairs:
+        small, large = sorted((with_it[one], with_it[other]), key=len)
+        if small is not large:
+            large += small
+            with_it |= dict.fromkeys(small, large)
+    return sorted({tuple(sorted(part)) for part in with_it.values()})
 
 
 def _one(
@@ -306,19 +329,42 @@ def _same(old: ClassSetup, new: ClassSetup | None) -> bool:
     """Whether nothing changes for a class: it keeps its id, its machines and its traffic."""
     if new is None:
         return False
-    bare = msgspec.structs.replace(old, id=new.id, named="", plan=None)
+    bare = msgspec.structs.replace(old, id=new.id, named="", plan=None, sequencers=())
     return bare == new
 
 
-def _finished(made: ClassSetup, class_id: ClassId, asked: Wanted) -> ClassSetup:
-    """Give a class its id, its sources and, where its protocol needs one, its plan."""
+def _sequencers(
+    made: Mapping[tuple[GroupId, ...], ClassSetup], kept: Iterable[ClassSetup], asked: Wanted
+) -> dict[tuple[GroupId, ...], tuple[SiteId, ...]]:
+    """Share the parts of new classes out among those who may sequence them and are there, beside what others have."""
+    load: dict[SiteId, int] = {}
+    for of_class in kept:
+        sequencers = of_class.deployment.sequencers(of_class.id) if MACHINES[of_class.protocol].sequencers else ()
+        for groups, site in zip(of_class.parts, sequencers, strict=False):
+            load[site] = load.get(site, 0) + weight(_only(of_class.members, groups))
+    out = {*asked.setup.away, *asked.silent, *asked.empty}
+    named = {group: of_group.sequencers for group, of_group in asked.setup.groups.items()}
+    parts = [
+        (names, _only(of_class.members, part), sorted({s for group in part for s in named[group]} - out))
+        for names, of_class in sorted(made.items())
+        for part in (of_class.parts if MACHINES[of_class.protocol].sequencers else ())
+    ]
+    chosen = place([(members, named) for _, members, named in parts], load)
+    found: dict[tuple[GroupId, ...], tuple[SiteId, ...]] = dict.fromkeys(made, ())
+    for (names, _, _), site in zip(parts, chosen, strict=True):
+        found[names] = (*found[names], site)
+    return found
+
+
+def _finished(made: ClassSetup, class_id: ClassId, sequencers: tuple[SiteId, ...], asked: Wanted) -> ClassSetup:
+    """Give a class its id, its sources, its sequencers and, where its protocol needs one, its plan."""
     out = {*asked.setup.away, *(asked.silent if made.policy is Policy.AVAILABLE else ())} - made.sites
     named = "\n".join(sorted(asked.setup.sites.keys() - out))
     plan = None
     if MACHINES[made.protocol].plan:
         table = Membership.of(made.members).with_unions(made.unions)
         plan = make_plan(table, Request(made.planner, made.level, ClassRule.S1, budget=SEARCH)).plan
-    return msgspec.structs.replace(made, id=class_id, named=named, plan=plan)
+    return msgspec.structs.replace(made, id=class_id, named=named, plan=plan, sequencers=sequencers)
 
 
 def _relevant(past: Iterable[Past], since: int) -> list[Past]:

@@ -100,6 +100,7 @@ class Opening(Closed):
         self._lost_disks(new)
         self._closes_along_trees(decision, stopped)
         self.go_on()
+        site.let_in()  # who is no member of a class, and orders it or passes it on, opens nothing
         site.manager.look()
 
     def _removed(self) -> None:

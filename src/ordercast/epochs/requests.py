@@ -76,10 +76,22 @@ class Set(msgspec.Struct, frozen=True, array_like=True, tag="set"):
     planner: Planner | None = None
     policy: Policy | None = None
     delivery: Delivery | None = None
+    migrate: bool | None = None
 
     def __str__(self) -> str:
-        given = (self.protocol, self.planner, self.policy, self.delivery)
+        migrate = {None: None, True: "migrate", False: "stay"}[self.migrate]
+        given = (self.protocol, self.planner, self.policy, self.delivery, migrate)
         return f"set {self.group} {','.join(option for option in given if option)}"
+
+
+class Move(msgspec.Struct, frozen=True, array_like=True, tag="move"):
+    """The groups that are ordered with a group are sequenced by one of these sites; by a member when none is named."""
+
+    group: GroupId
+    sequencers: tuple[SiteId, ...]
+
+    def __str__(self) -> str:
+        return f"move {self.group} {','.join(self.sequencers)}"
 
 
 class SetLevel(msgspec.Struct, frozen=True, array_like=True, tag="level"):
@@ -91,7 +103,7 @@ class SetLevel(msgspec.Struct, frozen=True, array_like=True, tag="level"):
         return f"level {self.level}"
 
 
-Change = Create | Delete | Join | Leave | AddSite | RemoveSite | Set | SetLevel
+Change = Create | Delete | Join | Leave | AddSite | RemoveSite | Set | SetLevel | Move
 Asked = tuple[SiteId, int, Change]
 """Who asks, its number for it, and what."""
 Refusals = tuple[tuple[SiteId, int, str], ...]
@@ -99,7 +111,7 @@ Refusals = tuple[tuple[SiteId, int, str], ...]
 
 KINDS: dict[str, type[Change]] = {
     "create": Create, "delete": Delete, "join": Join, "leave": Leave, "add": AddSite, "remove": RemoveSite, "set": Set,
-    "level": SetLevel,
+    "level": SetLevel, "move": Move,
 }  # fmt: skip
 
 
@@ -109,15 +121,18 @@ def read_change(what: str, group: GroupId, sites: tuple[SiteId, ...], options: d
     fields = {field.name: field.default for field in msgspec.structs.fields(kind)}
     if "group" in fields:
         given["group"] = group
-    if "members" in fields:
-        given["members"] = sites
+    for several in ("members", "sequencers"):
+        if several in fields:
+            given[several] = sites
     if "site" in fields:
         _check(len(sites) == 1, f"{what} takes one site")
         given["site"] = sites[0]
     unknown = sorted(given.keys() - fields.keys())
     _check(not unknown, f"{what} takes no {', '.join(unknown)}")
     try:
-        return msgspec.convert([what, *(given.get(name, default) for name, default in fields.items())], kind)
+        return msgspec.convert(
+            [what, *(given.get(name, default) for name, default in fields.items())], kind, strict=False
+        )
     except msgspec.ValidationError as error:
         raise LocalError(f"{what}: {error}") from None
 
@@ -134,6 +149,8 @@ class Wanted(msgspec.Struct, frozen=True, array_like=True):
     """Classes that close along their tree, and are held up, are closed by report."""
     silent: tuple[SiteId, ...] = ()
     """Who is suspected: classes that can go on without them are opened without them as sources (errata 115)."""
+    empty: tuple[SiteId, ...] = ()
+    """Who has an empty disk, and cannot be taken in now: nothing is sequenced there."""
 
 
 class Planned(msgspec.Struct, frozen=True, array_like=True):
@@ -151,7 +168,9 @@ def apply(setup: Setup, change: Change) -> Setup:
         case Create(group, members, policy, delivery):
             _check(group not in groups, f"there is a group {group!r} already")
             like = next(iter(groups.values()), GroupSetup(()))
-            options = {"policy": policy or like.policy, "delivery": delivery or like.delivery}
+            options: dict[str, object] = {"policy": policy or like.policy, "delivery": delivery or like.delivery}
+            if len({of_group.sequencers for of_group in groups.values()}) > 1:
+                options["sequencers"] = ()  # they were moved apart: nobody has said who is to sequence this one
             groups[group] = msgspec.structs.replace(like, members=tuple(sorted(set(members))), **options)
         case Delete(group):
             _check(group in groups, f"there is no group {group!r}")
@@ -172,14 +191,17 @@ def apply(setup: Setup, change: Change) -> Setup:
             _check(site in sites, f"there is no site {site!r}")
             del sites[site]
             _check(bool(sites), "the last site cannot be removed")
-            groups = {n: _with(g, *(other for other in g.members if other != site)) for n, g in groups.items()}
+            groups = {n: _without(g, site) for n, g in groups.items()}
         case Set():
             groups = _set(setup, change)
+        case Move(group, sequencers):
+            groups = _move(setup, group, sequencers)
         case SetLevel(level):
             return msgspec.structs.replace(setup, level=level)
     for name, group_setup in groups.items():
         _check(bool(group_setup.members), f"group {name!r} would have no members")
-        unknown = next((site for site in group_setup.members if site not in sites), None)
+        named = (*group_setup.members, *group_setup.sequencers)
+        unknown = next((site for site in named if site not in sites), None)
         _check(unknown is None, f"group {name!r}: there is no site {unknown!r}")
         check_options(group_setup, causal=setup.causal)
     return msgspec.structs.replace(setup, sites=dict(sorted(sites.items())), groups=dict(sorted(groups.items())))
@@ -197,10 +219,32 @@ def _set(setup: Setup, change: Set) -> dict[GroupId, GroupSetup]:
         "planner": change.planner,
         "policy": change.policy,
         "delivery": change.delivery,
+        "migrate": change.migrate,
     }
-    options = {name: option for name, option in given.items() if option is not None}
-    _check(change.protocol is None or change.protocol in MACHINES, f"there is no protocol {change.protocol!r}")
+    options: dict[str, object] = {name: option for name, option in given.items() if option is not None}
+    if change.protocol is not None:
+        _check(change.protocol in MACHINES, f"there is no protocol {change.protocol!r}")
+        if not MACHINES[change.protocol].sequencers:
+            options |= {"sequencers": (), "migrate": False}
     return {n: msgspec.structs.replace(g, **options) if n in together else g for n, g in setup.groups.items()}
+
+
+def _move(setup: Setup, group: GroupId, sequencers: tuple[SiteId, ...]) -> dict[GroupId, GroupSetup]:
+    """Return the groups with those that are in one order with this one sequenced elsewhere."""
+    _check(group in setup.groups, f"there is no group {group!r}")
+    class_id = setup.class_of.get(group)
+    protocol = setup.groups[group].protocol if class_id is None else setup.classes[class_id].protocol
+    _check(MACHINES[protocol].sequencers, f"group {group!r}: protocol {protocol} has no sequencers")
+    parts = setup.classes[class_id].parts if class_id is not None else ((group,),)
+    together = next(part for part in parts if group in part)
+    own = [name for name in together if MACHINES[setup.groups[name].protocol].sequencers]
+    named = tuple(sorted(set(sequencers)))
+    return {n: msgspec.structs.replace(g, sequencers=named) if n in own else g for n, g in setup.groups.items()}
+
+
+def _without(group: GroupSetup, site: SiteId) -> GroupSetup:
+    left = tuple(other for other in group.sequencers if other != site)
+    return _with(msgspec.structs.replace(group, sequencers=left), *(other for other in group.members if other != site))
 
 
 def _with(group: GroupSetup, *members: SiteId) -> GroupSetup:
@@ -214,6 +258,8 @@ def _check(holds: bool, otherwise: str) -> None:
 
 def check_options(group: GroupSetup, *, causal: bool) -> None:
     """Refuse what would be promised and not kept."""
+    if (group.sequencers or group.migrate) and not MACHINES[group.protocol].sequencers:
+        raise LocalError(f"protocol {group.protocol} has no sequencers")
     if causal and MACHINES[group.protocol].causal is Causal.NEVER:
         raise LocalError(f"protocol {group.protocol} keeps no causal order ({MACHINES[group.protocol].no_causal})")
     if causal and group.policy is Policy.AVAILABLE and group.delivery is Delivery.AGREED:

@@ -28,6 +28,10 @@ class GroupSetup(msgspec.Struct, frozen=True, array_like=True):
     planner: Planner = Planner.ELIMINATION
     policy: Policy = Policy.ATOMIC
     delivery: Delivery = Delivery.AGREED
+    sequencers: tuple[SiteId, ...] = ()
+    """Who may sequence it, where its protocol has sequencers; without any, a member does."""
+    migrate: bool = False
+    """Its sequencer asks to be moved to the site that sends most."""
 
 
 class ClassSetup(msgspec.Struct, frozen=True, array_like=True, dict=True):
@@ -47,6 +51,8 @@ class ClassSetup(msgspec.Struct, frozen=True, array_like=True, dict=True):
     policy: Policy
     delivery: Delivery
     plan: Plan | None = None
+    sequencers: tuple[SiteId, ...] = ()
+    """Who sequences each part, where the protocol has sequencers."""
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -68,10 +74,11 @@ class ClassSetup(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
     @cached_property
     def nodes(self) -> frozenset[SiteId]:
-        """Members, and extra nodes of the plan: whoever passes on what is sent."""
+        """Members, extra nodes of the plan, and sequencers: whoever passes on what is sent."""
         edges = self.plan.edges if self.plan is not None else []
         entries = [group.entry for group in self.plan.groups.values()] if self.plan is not None else []
-        return self.sites | {site for edge in edges for site in (edge.parent, edge.child)} | set(entries)
+        extra = {site for edge in edges for site in (edge.parent, edge.child)}
+        return self.sites | extra | set(entries) | set(self.sequencers)
 
     @cached_property
     def needed(self) -> frozenset[SiteId]:
@@ -93,6 +100,10 @@ class ClassSetup(msgspec.Struct, frozen=True, array_like=True, dict=True):
         """Whether any site may send, also one that was added later."""
         return not MACHINES[self.protocol].waits_for_sources
 
+    def ordered_by(self, group: GroupId) -> SiteId | None:
+        """Return the one site that orders a group, None where none does."""
+        return self.deployment.orders(group)
+
     def destinations(self, groups: Destination) -> tuple[SiteId, ...]:
         """Return who gets a message to these groups."""
         return self.order_class.union(groups)
@@ -107,7 +118,8 @@ class ClassSetup(msgspec.Struct, frozen=True, array_like=True, dict=True):
         """What machines of this class are built from."""
         table = Configuration(self.members, {self.id: self.parts}, self.sources, self.id.epoch, self.unions)
         receipts = self.causal and MACHINES[self.protocol].receipts
-        return Deployment(self.protocol, table, self.plan, self.level, self.causal, receipts)
+        placed = {self.id: self.sequencers} if self.sequencers else {}
+        return Deployment(self.protocol, table, self.plan, self.level, self.causal, receipts, placed=placed)
 
     def machine(self, source: Source) -> Machine:
         """Build a site's machine."""

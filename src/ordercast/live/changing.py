@@ -52,7 +52,10 @@ def setup_of(cluster: Cluster) -> Setup:
         usual = Delivery.SAFE if of_group is Policy.AVAILABLE else Delivery.AGREED
         delivery = (own.delivery if own is not None else None) or cluster.delivery or usual
         planner = cluster.planner or Planner.ELIMINATION
-        groups[name] = GroupSetup(tuple(sorted(members)), cluster.protocol, planner, of_group, delivery)
+        named = tuple(sorted(set(cluster.sequencers)))
+        groups[name] = GroupSetup(
+            tuple(sorted(members)), cluster.protocol, planner, of_group, delivery, named, cluster.migrate
+        )
     unions = sorted(tuple(sorted(set(union))) for union in cluster.unions)
     try:
         made = first_setup(cluster.sites, groups, cluster.level, unions, causal=cluster.causal)
@@ -69,7 +72,9 @@ def _address(address: str) -> dict[str, str]:
 
 def _group(setup: Setup, name: GroupId) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(msgspec.structs.asdict(setup.groups[name]))
-    return {**found, "there": list(setup.members(name)), "class": str(setup.class_of.get(name, ""))}
+    class_id = setup.class_of.get(name)
+    by = setup.classes[class_id].ordered_by(name) if class_id is not None else None
+    return {**found, "there": list(setup.members(name)), "class": str(class_id or ""), "ordered_by": by or ""}
 
 
 def _bounded(group: GroupId, state: bytes) -> bytes:

@@ -13,7 +13,7 @@ from ordercast.live import rules
 from ordercast.membership.toml import read_toml
 from ordercast.names import ClassRule, Delivery, GroupId, Level, Planner, Policy, SiteId
 from ordercast.node.settings import Limits, Positive, Settings
-from ordercast.protocols.registry import MACHINES, Deployment, class_rule
+from ordercast.protocols.registry import MACHINES, Deployment, class_rule, placed
 
 PATIENCE = 0.5  # seconds without an acknowledgement before a site says again what it sent last
 
@@ -65,6 +65,11 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     level: Level = Level.ACYCLIC
     max_load: Positive | None = None
     """How busy `best` may make a site, in messages when every group gets one; without it no busier than greedy does."""
+    sequencers: list[SiteId] = []
+    """For protocol sequencer: the sites that sequence, also such as are in no group; the classes are shared out among
+    them by load. By default a member sequences."""
+    migrate: bool = False
+    """For protocol sequencer, where groups change: what is sequenced mostly for one other site moves there."""
     causal: bool = False
     durable: bool = True
     data: str = "data"
@@ -148,7 +153,7 @@ def deploy(cluster: Cluster) -> Deployment:
     groups = Configuration.of(members, classes, sorted(cluster.sites), causal=cluster.causal)
     return Deployment(
         cluster.protocol, groups, plan if kind.plan else None, str(cluster.level), cluster.causal,
-        receipts=kind.receipts, patience=PATIENCE,
+        receipts=kind.receipts, patience=PATIENCE, placed=placed(groups, cluster.sequencers),
     )  # fmt: skip
 
 
@@ -157,6 +162,7 @@ def settings_of(cluster: Cluster, deployment: Deployment) -> Settings:
     groups = deployment.groups
     agreed = [cluster.protocol, cluster.level, cluster.causal, cluster.durable, groups.orders]
     agreed += [groups.members, groups.sources, groups.unions, deployment.plan]
+    agreed += [sorted(set(cluster.sequencers))] if cluster.sequencers else []
     return Settings(
         cluster=cluster.name,
         sites=frozenset(cluster.sites),
@@ -179,6 +185,7 @@ def described(cluster: Cluster) -> bytes:
         "planner": str(cluster.planner or "by size"),
         "unions": sorted("+".join(sorted(set(union))) for union in cluster.unions),
         "max_load": cluster.max_load,
+        **({"sequencers": sorted(set(cluster.sequencers))} if cluster.sequencers else {}),
         "sites": sorted(cluster.sites),
         "groups": {group: sorted(members) for group, members in sorted(cluster.groups.items())},
     }

@@ -34,6 +34,15 @@ def problems(cluster: "Cluster") -> Iterator[str]:
     for union in cluster.unions:
         if len(set(union)) < 2 or not set(union) <= cluster.groups.keys():
             yield f"unions: {'+'.join(union)!r} must name at least two groups that are in [groups]"
+    if cluster.sequencers and not (cluster.protocol in MACHINES and MACHINES[cluster.protocol].sequencers):
+        yield f"sequencers: protocol {cluster.protocol} has none"
+    if cluster.migrate and not (cluster.protocol in MACHINES and MACHINES[cluster.protocol].sequencers):
+        yield f"migrate: protocol {cluster.protocol} has no sequencers"
+    if cluster.migrate and cluster.policy == "fixed":
+        yield "migrate is for groups that change: it takes policy = atomic or available"
+    for site in cluster.sequencers:
+        if site not in cluster.sites:
+            yield f"sequencers: {bounded(site)!r} is not in [sites]"
     yield from _wrong_addresses(cluster)
     yield from _wrong_rights(cluster)
     yield from _wrong_changes(cluster)

@@ -27,6 +27,7 @@ from ordercast.node import inputs as io
 from ordercast.node.deliveries import Deliveries
 from ordercast.node.detector import Detector
 from ordercast.node.intake import Checker
+from ordercast.node.migration import Migration
 from ordercast.node.node import ENDED, Node, Phase
 from ordercast.node.sessions import unwrap, wrap
 from ordercast.node.settings import Settings
@@ -139,6 +140,7 @@ class ChangingNode(Node):
             raise InputError("groups that change take durable = true")
         super().__init__(me, settings, cast(Deployment, _Deployment(nothing())), history, clock)
         self._first, self.detector = first, Detector(settings.suspect_beats)
+        self.migration = Migration(settings.suspect_beats, settings.migrate_at)
         self.participant = cast(Participant, self.machines)
         self.deliveries = ChangingDeliveries(frozenset(), self.configuration)
         self.reading.may_undo = lambda group: bool(self.participant.setup.may_undo(group))
@@ -152,9 +154,9 @@ class ChangingNode(Node):
             io.Ask: self._ask,
             io.Beat: self._beat,
             io.LinkLost: self._link_lost,
-            io.Suspect: lambda given: self._hear(e.Suspected(given.site)),
-            io.Trust: lambda given: self._hear(e.Trusted(given.site)),
-            io.Planned: lambda given: self._hear(e.Made(given.planned)),
+            io.Suspect: lambda given: self.hear(e.Suspected(given.site)),
+            io.Trust: lambda given: self.hear(e.Trusted(given.site)),
+            io.Planned: lambda given: self.hear(e.Made(given.planned)),
             io.Snapshotted: self._snapshotted,
         }
         self._doing |= {
@@ -182,7 +184,7 @@ class ChangingNode(Node):
             self._index(lot, many, record)
         self.pipeline.put(self.participant.again())
         if self._first is not None and not self._number:
-            self._hear(e.Begin(self._first))
+            self.hear(e.Begin(self._first))
         yield self.turn()
 
     def step_again(self, event: Event) -> list[Effect]:
@@ -248,10 +250,10 @@ class ChangingNode(Node):
 
     def _beat(self, _: io.Beat) -> None:
         self.keeper.look()
-        here = self.participant
-        for event in list(self.detector.beat(self.peers.needed, self.peers.up, here.detected)):
+        for event in list(self.detector.beat(self.peers.needed, self.peers.up, self.participant.detected)):
             self.note("site.suspected" if isinstance(event, e.Suspected) else "site.trusted", peer=event.site)
-            self._hear(event)
+            self.hear(event)
+        self.migration.beat(self)
 
     def _link_lost(self, given: io.LinkLost) -> None:
         self.links.lost(given)
@@ -260,12 +262,13 @@ class ChangingNode(Node):
 
     # Asking.
 
-    def _hear(self, event: Event) -> None:
+    def hear(self, event: Event) -> None:
+        """Let the participant take an event that comes from here."""
         self.step(event)
         self.pace.rest(self.clock())
 
     def _ask(self, given: io.Ask) -> None:
-        self._hear(e.Requested(given.change))
+        self.hear(e.Requested(given.change))
         if given.token is not None:
             self._tokens[self.participant.requests] = given.token
 
@@ -302,8 +305,7 @@ class ChangingNode(Node):
 
     def class_of(self, groups: tuple[GroupId, ...]) -> ClassId:
         """Return the class of a destination; NOWHERE while nobody is there."""
-        found = {self.participant.setup.class_of.get(group) for group in groups}
-        return next(iter(found)) or NOWHERE
+        return next(self.participant.setup.class_of.get(group) for group in groups) or NOWHERE
 
     # The stream.
 
@@ -361,7 +363,7 @@ class ChangingNode(Node):
     def _snapshotted(self, given: io.Snapshotted) -> None:
         """The application has given its states: what posts are in them goes along."""
         states = tuple((group, wrap(state, self.deliveries.sessions.of_group(group))) for group, state in given.states)
-        self._hear(e.Snapshotted(given.number, states))
+        self.hear(e.Snapshotted(given.number, states))
 
     def _rolled_back(self, effect: e.RolledBack) -> None:
         undone = self.undoable[len(self.undoable) - effect.many :]

@@ -50,5 +50,7 @@ class Settings(msgspec.Struct, frozen=True):
     """Groups change (docs/protocols/epochs.md): a site that has lost its disk is taken in again, not refused."""
     suspect_beats: int = 10
     """Where groups change: a site of which nothing is heard for so many beats is suspected."""
+    migrate_at: int = 100
+    """Where a sequencer moves to the busiest sender: not for fewer requests."""
     data: str = "the data folder"
     """Where histories are, for people."""

@@ -55,6 +55,8 @@ class ClassStatus(msgspec.Struct, frozen=True):
     delivery: str
     state: str
     """open, closed, opening, or none where this site is no member."""
+    ordered_by: list[SiteId] = []
+    """Its sequencers, or the entries of its plan."""
 
 
 class Epochs(msgspec.Struct, frozen=True):
@@ -145,6 +147,7 @@ def _class(here: "Participant", class_id: ClassId) -> ClassStatus:
     return ClassStatus(
         str(class_id), list(of_class.groups), sorted(of_class.sites), of_class.protocol, str(of_class.policy),
         str(of_class.delivery), state if here.me in of_class.sites else "none",
+        sorted({by for group in of_class.groups if (by := of_class.ordered_by(group)) is not None}),
     )  # fmt: skip
 
 

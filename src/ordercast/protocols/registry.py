@@ -3,7 +3,7 @@
 What differs between protocols stands here and nowhere else: ask the registry instead of comparing names.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum
 from functools import cached_property
 from typing import Any
@@ -16,12 +16,13 @@ from ordercast.core.machines import Machines, Snapshot
 from ordercast.core.snapshots import decode_snapshot, encode_snapshot
 from ordercast.core.source import Source
 from ordercast.errors import InputError, LocalError
-from ordercast.names import ClassId, ClassRule, Level, Shape, SiteId
+from ordercast.names import ClassId, ClassRule, GroupId, Level, Shape, SiteId
 from ordercast.planning.plan import Plan
 from ordercast.planning.routes import Routes, SpanningTree
 from ordercast.protocols.propagation.machine import Propagation, PropagationState
 from ordercast.protocols.sequencing.machine import Sequencing
 from ordercast.protocols.sequencing.parts import SequencingState
+from ordercast.protocols.sequencing.placement import place
 from ordercast.protocols.swap.arrow import Arrow
 from ordercast.protocols.swap.combining import Combining
 from ordercast.protocols.swap.counting import (
@@ -70,6 +71,8 @@ class Protocol(msgspec.Struct, frozen=True):
     """A message may name earlier ones that it comes after: when they are lost, it waits in vain (errata 88)."""
     tree: bool = False
     """It has a swap object or a counter, on a tree of any shape."""
+    upper: bool = False
+    """An upper part of its tree, of any height, is another one."""
     receipts: bool = False
     """Sources can learn of the place and the safety of their messages."""
     sequencers: bool = False
@@ -105,6 +108,10 @@ class Deployment(msgspec.Struct, frozen=True, dict=True):
     patience: float = 0.0
     shape: Shape = Shape.BALANCED
     """The tree of a swap object, where the protocol has one."""
+    upper: int = 1
+    """With hybrid: so many levels below the root run the arrow."""
+    placed: dict[ClassId, tuple[SiteId, ...]] = {}
+    """The sequencer of each part of a class, where that was chosen: else it is the site in most groups."""
 
     def __post_init__(self) -> None:
         """Refuse what would be promised and not kept."""
@@ -114,6 +121,8 @@ class Deployment(msgspec.Struct, frozen=True, dict=True):
             raise InputError(f"protocol {self.protocol} gives no receipts")
         if self.shape is not Shape.BALANCED and not self.kind.tree:
             raise InputError(f"protocol {self.protocol} has no tree of a swap object: --tree is for arrow and the like")
+        if self.upper < 0 or (self.upper != 1 and not self.kind.upper):
+            raise InputError(f"--upper is for hybrid, and at least 0; not {self.upper} for {self.protocol}")
         if self.causal:
             self._check_causal()
         elif any(len(parts) > 1 for parts in self.groups.classes.values()):
@@ -166,7 +175,9 @@ class Deployment(msgspec.Struct, frozen=True, dict=True):
         return {}
 
     def sequencers(self, class_id: ClassId) -> tuple[SiteId, ...]:
-        """Return the sequencer of each part: the site in most of its groups (ties: the first name)."""
+        """Return the sequencer of each part: as chosen, or the site in most of its groups (ties: the first name)."""
+        if class_id in self.placed:
+            return self.placed[class_id]
         chosen = []
         for groups in self.groups.classes[class_id]:
             count: dict[SiteId, int] = {}
@@ -182,6 +193,14 @@ class Deployment(msgspec.Struct, frozen=True, dict=True):
             return None
         return self.routes(self.groups.destination(groups)).entry(groups)
 
+    def orders(self, group: GroupId) -> SiteId | None:
+        """Return the one site that orders a group: its sequencer, or its entry into the plan; None where none does."""
+        if not self.kind.sequencers:
+            return self.entry((group,))
+        class_id = self.groups.destination((group,))
+        part = next(index for index, groups in enumerate(self.groups.classes[class_id]) if group in groups)
+        return self.sequencers(class_id)[part]
+
     def check(self, source: SiteId, groups: Destination) -> ClassId:
         """Return the class of a message of a site; raises LocalError when it may not be sent."""
         class_id = self.groups.origin(source, groups)
@@ -192,6 +211,7 @@ class Deployment(msgspec.Struct, frozen=True, dict=True):
     def sites(self) -> list[SiteId]:
         """Every site that runs machines: members, sources, and hubs of the plan."""
         sites = set(self.groups.everybody) | set(self.groups.sources)
+        sites |= {site for chosen in self.placed.values() for site in chosen}
         if self.plan is not None:
             sites |= {site for edge in self.plan.edges for site in (edge.parent, edge.child)}
         return sorted(sites)
@@ -229,6 +249,18 @@ class Deployment(msgspec.Struct, frozen=True, dict=True):
         return frozenset({"fifo", *level, *(["causal"] if self.causal else [])})
 
 
+def placed(groups: Configuration, named: Collection[SiteId]) -> dict[ClassId, tuple[SiteId, ...]]:
+    """Share the parts of all classes out among the sites that may sequence; nothing when nobody is named."""
+    if not named:
+        return {}
+    orders = [(class_id, part) for class_id, parts in groups.classes.items() for part in parts]
+    chosen = place([({group: groups.members[group] for group in part}, named) for _, part in orders])
+    found: dict[ClassId, tuple[SiteId, ...]] = {}
+    for (class_id, _), site in zip(orders, chosen, strict=True):
+        found[class_id] = (*found.get(class_id, ()), site)
+    return found
+
+
 def _propagation(d: Deployment, order_class: OrderClass, source: Source) -> Machine:
     options = {"causal": d.causal, "receipts": d.receipts}
     return Propagation(order_class, source, d.routes(order_class.id), **options, patience=d.patience)
@@ -247,6 +279,10 @@ def _swap(make: Callable[[SiteId, SpanningTree], SwapObject]) -> Make:
     return machine
 
 
+def _hybrid(d: Deployment, order_class: OrderClass, source: Source) -> Machine:
+    return _swap(lambda me, tree: hybrid(me, tree, d.upper))(d, order_class, source)
+
+
 def _counting(make: Callable[[SiteId, SiteId | None], Counter]) -> Make:
     def machine(d: Deployment, order_class: OrderClass, source: Source) -> Machine:
         tree = d.tree(order_class.id)
@@ -263,7 +299,7 @@ MACHINES: dict[str, Protocol] = {
     "sequencer": Protocol(_sequencing, SequencingState, Causal.ANY, closes=True, sequencers=True, groups_alone=True),
     "arrow": Protocol(_swap(lambda me, tree: Arrow(me, tree.parent(me))), SwapState, tree=True, closes=True),
     "combining": Protocol(_swap(lambda me, tree: Combining(me, tree.parent(me))), SwapState, tree=True, closes=True),
-    "hybrid": Protocol(_swap(hybrid), SwapState, tree=True, closes=True),
+    "hybrid": Protocol(_hybrid, SwapState, tree=True, closes=True, upper=True),
     "arrow-counting": Protocol(_counting(ArrowCounter), CountingState, tree=True),
     "combining-counting": Protocol(_counting(CombiningCounter), CountingState, tree=True),
     "two-phase": Protocol(

@@ -1,7 +1,8 @@
 """Runs in which groups change and sites fail, from a membership table and a few words.
 
 A change is written as `join GROUP SITE`, `leave GROUP SITE`, `create GROUP SITE,SITE`, `delete GROUP`, `add SITE`,
-`remove SITE`, `set GROUP OPTION` (a protocol, a planner, a policy or a delivery) or `level LEVEL`.
+`remove SITE`, `set GROUP OPTION` (a protocol, a planner, a policy or a delivery), `level LEVEL` or
+`move GROUP SITE,SITE` (who may sequence it).
 """
 
 import random
@@ -9,7 +10,7 @@ from collections.abc import Iterable
 
 from ordercast.core.configuration import Destination
 from ordercast.epochs.change import first_setup
-from ordercast.epochs.requests import AddSite, Change, Create, Delete, Join, Leave, RemoveSite, Set, SetLevel
+from ordercast.epochs.requests import AddSite, Change, Create, Delete, Join, Leave, Move, RemoveSite, Set, SetLevel
 from ordercast.epochs.setup import GroupSetup, Setup
 from ordercast.errors import InputError, LocalError
 from ordercast.membership.table import Membership
@@ -21,7 +22,7 @@ from ordercast.sim.network import Network
 Sends = tuple[tuple[float, SiteId, Destination], ...]
 Changes = tuple[tuple[float, SiteId, Change], ...]
 Options = tuple[str, Planner, Policy, Delivery]
-HOW = "join G S, leave G S, create G S,S, delete G, add S, remove S, set G OPTION or level L"
+HOW = "join G S, leave G S, create G S,S, delete G, add S, remove S, set G OPTION, level L or move G S,S"
 
 
 def read_change(text: str) -> Change:
@@ -41,6 +42,10 @@ def read_change(text: str) -> Change:
             return RemoveSite(site)
         case ["set", group, option]:
             return _option(group, option)
+        case ["move", group]:
+            return Move(group, ())
+        case ["move", group, sites]:
+            return Move(group, tuple(sorted(set(sites.split(",")))))
         case ["level", level] if level in list(Level):
             return SetLevel(Level(level))
     raise InputError(f"change {text!r}: give {HOW}")
@@ -59,17 +64,23 @@ def _option(group: str, option: str) -> Set:
 
 
 def setup_of(
-    membership: Membership, like: Options, level: Level = Level.ACYCLIC, *, senders: int = 0, causal: bool = False
+    membership: Membership,
+    like: Options,
+    level: Level = Level.ACYCLIC,
+    *,
+    senders: int = 0,
+    causal: bool = False,
+    sequencers: tuple[SiteId, ...] = (),
 ) -> Setup:
     """Return configuration 1 of a membership table: all groups with one set of options, and sites that only send."""
     groups = {
-        name: GroupSetup(tuple(sorted(members)), *like)
+        name: GroupSetup(tuple(sorted(members)), *like, tuple(sorted(set(sequencers))))
         for name, members in membership.as_dict().items()
         if "+" not in name
     }
     outside = [f"sender{index}" for index in range(1, senders + 1)]
     unions = [tuple(sorted(union)) for union in membership.unions]
-    return first_setup(outside, groups, level, unions, causal=causal)
+    return first_setup([*outside, *sequencers], groups, level, unions, causal=causal)
 
 
 def destinations(setup: Setup, site: SiteId) -> list[Destination]:

@@ -12,7 +12,7 @@ from ordercast.planning.classes import are_right, classes
 from ordercast.planning.make import check_plan, make_plan
 from ordercast.planning.plan import Plan
 from ordercast.planning.request import Budget, Request
-from ordercast.protocols.registry import MACHINES, Deployment, class_rule
+from ordercast.protocols.registry import MACHINES, Deployment, class_rule, placed
 from ordercast.sim.film import Film
 from ordercast.sim.happenings import Crash, Outcome, Trace
 from ordercast.sim.network import Network
@@ -34,6 +34,10 @@ class Scenario:
     plan: Plan | None = None
     tree: Shape = Shape.BALANCED
     """Of a swap object."""
+    upper: int = 1
+    """With hybrid: so many levels of the tree below its root run the arrow."""
+    sequencers: tuple[SiteId, ...] = ()
+    """Who sequences, with protocol sequencer; also sites in no group. Without any, members do."""
     level: Level = Level.ACYCLIC
     class_rule: ClassRule | None = None
     causal: bool = False
@@ -106,7 +110,12 @@ def deploy(scenario: Scenario) -> Deployment:
     elif not are_right(membership, split, level):
         raise InputError(f"classes {rule} do not keep the level {level}")
     groups = Configuration.of(membership.as_dict(), split, sources(scenario), causal=scenario.causal)
-    return Deployment(protocol, groups, plan, level, scenario.causal, scenario.receipts, shape=scenario.tree)
+    if scenario.sequencers and not kind.sequencers:
+        raise InputError(f"protocol {protocol} has no sequencers")
+    return Deployment(
+        protocol, groups, plan, level, scenario.causal, scenario.receipts,
+        shape=scenario.tree, upper=scenario.upper, placed=placed(groups, scenario.sequencers),
+    )  # fmt: skip
 
 
 def sources(scenario: Scenario) -> list[SiteId]:

@@ -159,7 +159,7 @@ class Change(msgspec.Struct, frozen=True, array_like=True):
     """Ask for a change of groups or sites; a receipt answers when it is in force, or says why not."""
 
     id: int
-    what: Literal["create", "delete", "join", "leave", "add", "remove", "set", "level"]
+    what: Literal["create", "delete", "join", "leave", "add", "remove", "set", "level", "move"]
     group: Name = ""
     sites: Annotated[tuple[Name, ...], msgspec.Meta(max_length=GROUPS_AT_MOST)] = ()
     options: Annotated[dict[Name, Name], msgspec.Meta(max_length=16)] = {}

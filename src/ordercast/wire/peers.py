@@ -7,10 +7,10 @@ from ordercast.wire.tags import Code, Tag
 
 __all__ = ["KINDS", "OLDEST", "VERSION", "Hello", "Refuse", "encode", "read"]
 
-VERSION = 4  # of what sites say: frames, tags, messages
-OLDEST = 3
-"""The version that is still spoken with sites that were not upgraded. Where groups change none is: since version 4 a
-decision tells only what is new."""
+VERSION = 5  # of what sites say: frames, tags, messages
+OLDEST = 4
+"""The version that is still spoken with sites that were not upgraded. Where groups change none is: since version 5 a
+class says who sequences it."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):

@@ -160,6 +160,13 @@ class Sequencer:
         self.told |= now
         return tell
 
+    def taken_by(self) -> dict[SiteId, int]:
+        """Return how many requests of each site were taken, in all its lives."""
+        found: dict[SiteId, int] = {}
+        for (source, _), count in self.taken.items():
+            found[source] = found.get(source, 0) + count
+        return found
+
     def taken_of(self, site: SiteId) -> int:
         """Return how many requests of a site's latest life were taken."""
         return max(((life, count) for (source, life), count in self.taken.items() if source == site), default=(0, 0))[1]

@@ -2,7 +2,8 @@
 
 Below, messages climb and combine. A batch [a..b] that reaches the virtual root is a swap there: it looks for the
 predecessor of a and leaves b as the value (errata 49). A lone sender in the virtual root needs no message at all, and
-no single site carries all the traffic.
+no single site carries all the traffic. The virtual root may be any upper part of the tree: with no level below the root
+all combine, with all levels it is the arrow.
 """
 
 from ordercast.names import SiteId
@@ -46,8 +47,7 @@ class VirtualRoot:
         self.arrow.restore(state)
 
 
-def hybrid(me: SiteId, tree: SpanningTree) -> SwapObject:
-    """Build one site's part: the root of the tree and its children are the virtual root."""
-    parent = tree.parent(me)
-    fellows = frozenset(site for site in tree.sites if tree.root in (site, tree.parent(site)))
+def hybrid(me: SiteId, tree: SpanningTree, levels: int = 1) -> SwapObject:
+    """Build one site's part: the root of the tree and so many levels below it are the virtual root."""
+    parent, fellows = tree.parent(me), tree.upper(levels)
     return VirtualRoot(me, parent, fellows) if me in fellows else Combining(me, parent)
