@@ -79,6 +79,17 @@ def test_errata_that_are_cited_are_listed() -> None:
                 assert {int(n) for n in re.findall(r"\d+", cited)} <= set(listed), f"{path} cites {cited}"
 
 
+def test_the_index_of_the_papers_leads_somewhere() -> None:
+    """Every file and every test that the table of all elements names is there."""
+    page = (ROOT / "docs" / "papers.md").read_text("utf-8")
+    rows = page.partition("## Every numbered element")[2].partition("\n## ")[0]
+    named = re.findall(r"`((?:src|tests|benchmarks)/[^`]+|test_\w+)`", rows)
+    tests = {name for path in ROOT.glob("tests/**/*.py") for name in re.findall(r"def (test_\w+)", path.read_text())}
+
+    assert len(named) > 90
+    assert [name for name in named if not (name in tests if name.startswith("test_") else (ROOT / name).exists())] == []
+
+
 def test_every_file_the_readme_names_is_in_the_repo() -> None:
     text = (ROOT / "README.md").read_text("utf-8")
     named = re.findall(r"[\w./-]+\.(?:toml|py|md|svg)\b", text)
