@@ -21,8 +21,8 @@ check: setup  ## style and types
 	@.venv/bin/ruff format --check --quiet
 	@.venv/bin/mypy
 
-test: setup check  ## everything a change must pass (four workers on two cores: many tests wait for a clock or a disk)
-	@$(PYTHON) -m pytest -n 4
+test: setup check  ## everything a change must pass (five workers on two cores: many tests wait for a clock or a disk)
+	@$(PYTHON) -m pytest -n 5 --dist worksteal
 
 quick: setup  ## the fast tests only
 	@$(PYTHON) -m pytest -n 4 -m "not slow"
@@ -33,8 +33,9 @@ sim: setup  ## the random campaign: 2,000 seeds x machines x mixes of faults
 	@$(PYTHON) -m benchmarks.campaign --changes --seeds 5000
 	@$(PYTHON) -m benchmarks.campaign --changes --nodes --seeds 2000
 	@$(PYTHON) -m benchmarks.exploration --changes
+	@$(PYTHON) -m benchmarks.exploration --races
 	@ORDERCAST_CAMPAIGN=1 $(PYTHON) -m pytest tests/protocols/test_mutants.py tests/protocols/test_machines.py tests/node/test_mutants.py tests/node/test_changing.py tests/epochs
-	@ORDERCAST_CAMPAIGN=1 $(PYTHON) -m pytest tests/audit/test_faults.py tests/audit/test_against_naive.py tests/verify
+	@ORDERCAST_CAMPAIGN=1 $(PYTHON) -m pytest tests/audit/test_faults.py tests/audit/test_against_naive.py tests/verify tests/spark tests/test_shown.py
 
 chaos: setup  ## real processes killed, stopped and started under load; mutated frames; damaged histories
 	@$(PYTHON) -m benchmarks.chaos
@@ -60,6 +61,8 @@ bench: setup  ## run the benchmarks and rewrite their tables in benchmarks/RESUL
 	@$(PYTHON) -m benchmarks.plan_quality
 	@$(PYTHON) -m benchmarks.plan_speed
 	@$(PYTHON) -m benchmarks.protocol_costs
+	@$(PYTHON) -m benchmarks.sequencers
+	@$(PYTHON) -m benchmarks.pictures
 	@$(PYTHON) -m benchmarks.swap_latency
 	@$(PYTHON) -m benchmarks.swap_places
 	@$(PYTHON) -m benchmarks.sim_speed

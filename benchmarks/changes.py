@@ -21,7 +21,7 @@ from ordercast.core.effects import Deliver, Effect
 from ordercast.core.events import Control, Event, Message, Multicast
 from ordercast.epochs import messages as m
 from ordercast.epochs.change import first_setup
-from ordercast.epochs.requests import Join
+from ordercast.epochs.requests import Change, Join, Leave, Move
 from ordercast.epochs.setup import GroupSetup, Setup
 from ordercast.names import ClassId, Delivery, GroupId, Level, Policy, SiteId
 from ordercast.protocols.registry import MACHINES
@@ -128,7 +128,9 @@ def depth_of(site: SiteId, above: dict[SiteId, SiteId]) -> int:
     return 1 + depth_of(above[site], above) if site in above else 0
 
 
-def change(protocol: str, level: Level, size: tuple[int, int], suspect: bool = False) -> tuple[list[object], bool]:
+def change(
+    protocol: str, level: Level, size: tuple[int, int], what: str = "join", *, suspect: bool = False
+) -> tuple[list[object], bool]:
     """Return the row of one change; `suspect`: a site in no group is suspected, so nothing closes along a tree."""
     setup = family(*size, protocol, level, Delivery.AGREED)
     group = max(setup.classes.values(), key=lambda of_class: len(of_class.groups)).groups[0]  # of the largest class
@@ -137,9 +139,12 @@ def change(protocol: str, level: Level, size: tuple[int, int], suspect: bool = F
     promises = frozenset({"fifo", "total"} | ({"acyclic"} if level is Level.ACYCLIC else set()))
     traffic = tuple(sends(setup, 50.0, COUNTING_EVERY if "counting" in protocol else EVERY))
     faults = (Fault("suspect", ASKED - 3.0, "x", lasts=6.0),) if suspect else ()
-    world = Stalls(
-        Case(setup, promises, Network(latency=1.0), 1, traffic, ((ASKED, asks, Join(group, joiner)),), faults)
-    )
+    kinds: dict[str, Change] = {
+        "join": Join(group, joiner),
+        "leave": Leave(group, asks),
+        "transfer": Move(group, (joiner,)),
+    }
+    world = Stalls(Case(setup, promises, Network(latency=1.0), 1, traffic, ((ASKED, asks, kinds[what]),), faults))
     world.run(ASKED)
     before = Counter(world.said)
     world.run(140.0)
@@ -151,7 +156,7 @@ def change(protocol: str, level: Level, size: tuple[int, int], suspect: bool = F
     opened = [class_id for class_id in decision.setup.classes if class_id.epoch == decision.number]
     bound = depths(setup, decision.closed) + depths(decision.setup, opened) + 3 if decision.along_trees else 8
     row: list[object] = [
-        protocol, level, "along the tree" if decision.along_trees else "by report",
+        protocol, level, what, "along the tree" if decision.along_trees else "by report",
         f"{len(decision.closed)} of {len(setup.classes)}", f"{len(touched)} of {len(setup.groups)}",
         f"{stalls[-1]:.1f}" if stalls else "0", f"{late:.1f}", f"{bound}",
         f"{told['of changes']:,}", f"{told['of fetching']:,}",
@@ -180,7 +185,8 @@ def main() -> int:
     with ProcessPoolExecutor(2) as pool:
         sizes = {protocol: (60, 12) if MACHINES[protocol].waits_for_sources else size for protocol in MACHINES}
         changes = [pool.submit(change, name, level, sizes[name]) for name in MACHINES for level in Level]
-        changes += [pool.submit(change, "propagation", level, size, True) for level in Level]
+        changes += [pool.submit(change, "propagation", level, size, suspect=True) for level in Level]
+        changes += [pool.submit(change, "sequencer", level, size, w) for w in ("leave", "transfer") for level in Level]
         quiet = [pool.submit(steady, name, delivery, *sizes[name]) for name in MACHINES for delivery in Delivery]
         rows, kept = [], True
         for job in changes:
@@ -194,11 +200,21 @@ def main() -> int:
             idle.append(row)
             kept &= ok
             print(row, flush=True)
-    head = ["protocol", "level", "closed", "classes that close", "groups that stop", "longest stall", "latest message"]
+    head = [
+        "protocol",
+        "level",
+        "change",
+        "closed",
+        "classes that close",
+        "groups that stop",
+        "longest stall",
+        "latest message",
+    ]
     head += ["bound", "messages for the change", "of state and fetching"]
     told = (
         f"{asked.sites} sites, {asked.groups} groups of 5, policy available, delivery agreed; a site joins a group of "
-        "the largest class. A stall is from the first member that stops to the last that goes on, in link latencies "
+        "the largest class, or leaves it, or its sequencer moves. A stall is from the first member that stops to the "
+        "last that goes on, in link latencies "
         "(one tick = one latency); along the tree no member stops. Latest message: how much longer than before a "
         "message of a group that stops takes at most, sent again included. Bound: depth of the old trees + depth of "
         "the new ones + 3 along the tree, 8 by report. Protocols that hear from every source have 60 sites and 12 "

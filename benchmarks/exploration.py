@@ -2,13 +2,14 @@
 
 Run: python -m benchmarks.exploration
 
+With `--races`: every interleaving of changes at several sequencers that are asked for at once.
 With `--changes`: every interleaving of each change, alone with every single fault in every moment, or with a message.
 """
 
 import argparse
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 
 from benchmarks.results import record, table
 from tests.support import change_cases
@@ -20,6 +21,7 @@ from ordercast.sim import explore_changes
 from ordercast.sim.explorer import Explorer
 
 MOMENTS_AT_MOST = 40_000
+RACES_AT_MOST = 60_000
 
 
 def explore_change(change: str, protocol: str, turn: int, *, alone: bool) -> tuple[list[object], list[str]]:
@@ -36,6 +38,41 @@ def explore_change(change: str, protocol: str, turn: int, *, alone: bool) -> tup
     return [*told, moments, explored.ends, faults, len(wrong), f"{time.process_time() - begun:.0f}"], wrong
 
 
+def explore_race(name: str, sends: int, turn: int) -> tuple[list[object], list[str]]:
+    """Explore changes at several sequencers that are asked for at once."""
+    policy, delivery = list(Policy)[turn % 2], list(Delivery)[turn // 2 % 2]
+    begun = time.process_time()
+    explored = explore_changes.Explorer(change_cases.race(name, sends, policy, delivery), RACES_AT_MOST).run()
+    wrong = [f"{name} {policy} {delivery}: {what}: {says} | {path}" for what, says, path in explored.found]
+    moments = f"{explored.moments:,}{'' if explored.whole else ' (limit)'}"
+    told = [name, f"{policy}, {delivery}", "alone" if not sends else "beside a message"]
+    return [*told, moments, explored.ends, len(wrong), f"{time.process_time() - begun:.0f}"], wrong
+
+
+def _results(jobs: "list[Future[tuple[list[object], list[str]]]]") -> tuple[list[list[object]], list[str]]:
+    """Wait for all, show each row when it is there, and the first of what is wrong."""
+    rows, wrong = list[list[object]](), list[str]()
+    for job in jobs:
+        row, lines = job.result()
+        rows.append(row)
+        wrong += lines
+        print(row, flush=True)
+    print(*wrong[:10], sep="\n")
+    return rows, wrong
+
+
+def run_races() -> int:
+    """Explore all races."""
+    with ProcessPoolExecutor(2) as pool:
+        names = enumerate(change_cases.RACES)
+        jobs = [pool.submit(explore_race, name, sends, turn) for turn, name in names for sends in (0, 1)]
+        rows, wrong = _results(jobs)
+    head = ["race", "policy, delivery", "explored", "moments", "ends", "broken", "CPU s"]
+    told = f"Three groups at two or three sequencers, three or four sites; at most {RACES_AT_MOST:,} moments each."
+    record("Explorer: races of sequencers", "python -m benchmarks.exploration --races", [*table(head, rows), "", told])
+    return 1 if wrong else 0
+
+
 def run_changes(changes: list[str]) -> int:
     """Explore these changes, each with each protocol."""
     with ProcessPoolExecutor(2) as pool:
@@ -45,13 +82,7 @@ def run_changes(changes: list[str]) -> int:
             for alone in (True, False)
             for index, (change, protocol) in enumerate(pairs)
         ]
-        rows, wrong = [], []
-        for job in jobs:
-            row, lines = job.result()
-            rows.append(row)
-            wrong += lines
-            print(row, flush=True)
-    print(*wrong[:10], sep="\n")
+        rows, wrong = _results(jobs)
     head = ["change", "protocol", "policy, delivery", "explored", "moments", "ends", "faults", "broken", "CPU s"]
     told = (
         "Alone: every interleaving of the change; in every moment each of "
@@ -70,7 +101,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     kinds = list(change_cases.CHANGES)
     parser.add_argument("--changes", nargs="*", choices=kinds, metavar="KIND", help=f"groups that change: {kinds}")
-    changes = parser.parse_args().changes
+    parser.add_argument("--races", action="store_true", help="changes at several sequencers, asked for at once")
+    asked = parser.parse_args()
+    changes = asked.changes
+    if asked.races:
+        return run_races()
     if changes is not None:
         return run_changes(changes or kinds)
     rows: list[list[object]] = []
