@@ -88,8 +88,6 @@ def test_a_cluster_begins_when_all_its_sites_are_there(tmp_path: Path) -> None:
         await sites["p"].start()
         await sites["q"].start()
         await until(lambda: "r" in str(sites["p"].status()["held"]) and "q" not in str(sites["p"].status()["held"]))
-        with pytest.raises(LocalError, match="there is no group 'a'"):
-            await sites["p"].multicast("a", b"too early")
         assert sites["p"].changes is not None
         assert sites["p"].changes.setup.number == 0
 
@@ -780,6 +778,36 @@ def test_groups_change_sites_join_and_clients_survive_behind_tls(tmp_path: Path)
             assert client.site != "p", "it went elsewhere, and was let in"
         await quiet({**sites, "s": s})
         await s.stop()
+        await stop(sites)
+
+    run(work())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["atomic", "available"])
+def test_what_is_sent_before_a_cluster_has_begun_waits_for_its_beginning(tmp_path: Path, policy: str) -> None:
+    """One site is up, two are missing: a message waits and says so; a group that is not there is refused then."""
+
+    async def work() -> None:
+        config = changing(tmp_path, policy=policy)
+        sites = {name: Site(config, name) for name in config.sites}
+        await sites["q"].start()
+        application = Application()
+        reading = asyncio.create_task(application.read(sites["q"], after=-1))
+        first = asyncio.create_task(sites["q"].multicast("a", b"first", ack="safe"))
+        wrong = asyncio.create_task(sites["q"].multicast("nowhere", b"wrong", ack="safe"))
+        behind = asyncio.create_task(sites["q"].multicast_many("a", [b"second", b"third"], ack="safe"))
+        await until(lambda: sites["q"].status()["posts_waiting"] == 3)
+        assert any("begins when all its sites are there" in held["reason"] for held in sites["q"].status()["held"])
+        for name in "pr":
+            await sites[name].start()
+        await first
+        await behind
+        with pytest.raises(LocalError, match="there is no group 'nowhere'"):
+            await wrong
+        await until(lambda: application.groups.get("a") == [b"first", b"second", b"third"])
+        await quiet(sites)
+        await ended([reading])
         await stop(sites)
 
     run(work())

@@ -233,6 +233,8 @@ class ChangingNode(Node):
         for peer in sorted(news):
             if peer > self.me and self.phase is Phase.RUNNING:
                 self.tell(io.Dial(peer))
+        if knows and self.phase is Phase.RUNNING:
+            self.outbox.begin()
 
     def _wake(self, given: io.Wake) -> None:
         super()._wake(given)
@@ -290,10 +292,16 @@ class ChangingNode(Node):
         self.tell(io.Dropped(effect.groups, batch.unpack(effect.body), effect.reason, first))
         self.outbox.dropped(effect.number, LostError(effect.reason))
 
+    @property
+    def begun(self) -> bool:
+        """Whether this site knows a configuration; what is posted before waits until it does."""
+        return self._number > 0
+
     def refuse_post(self, groups: tuple[GroupId, ...], ack: AckLevel) -> None:
         """Raise what forbids a message of this site to these groups now."""
         self.refuse_now(ack)
-        self.participant.setup.destination(self.me, groups)
+        if self.begun:
+            self.participant.setup.destination(self.me, groups)
 
     def forbids(self, groups: tuple[GroupId, ...]) -> OrdercastError | None:
         """Return why a batch that was begun cannot be sent any more: its group was deleted meanwhile."""

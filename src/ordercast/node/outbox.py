@@ -39,6 +39,11 @@ class Host(Protocol):
     deliveries: Deliveries
     machines: Machines
 
+    @property
+    def begun(self) -> bool:
+        """Whether the groups are known; until then everything waits."""
+        ...
+
     def clock(self) -> float:
         """Return the time."""
         ...
@@ -258,6 +263,8 @@ class Outbox:
 
     def crowded(self, groups: Groups) -> bool:
         """Whether senders to a destination have to wait."""
+        if not self.host.begun:
+            return True
         if self.host.receipts:
             return self.unsafe_bytes.get(groups, 0) > self.limits.window_bytes
         return self.under_way.get(self.host.class_of(groups), 0) > self.limits.window_envelopes
@@ -266,6 +273,18 @@ class Outbox:
         """Without receipts: ask the machines how much is under way in each class, and let in what has room now."""
         for class_id in self.under_way:
             self.under_way[class_id] = under_way(class_id)
+        self.let_in()
+
+    def begin(self) -> None:
+        """The groups are known now: refuse posts that cannot be sent, and send the others."""
+        waiting, self.waiting = self.waiting, []
+        for post, since in waiting:
+            try:
+                self.host.refuse_post(post.groups, post.ack)
+            except OrdercastError as error:
+                self.tell(Resolve(post.token, error=error))
+            else:
+                self.waiting.append((post, since))
         self.let_in()
 
     def let_in(self) -> None:
