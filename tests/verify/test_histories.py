@@ -150,6 +150,17 @@ def test_who_comes_in_with_a_state_has_everything_since() -> None:
     )
 
 
+def test_who_waits_for_a_state_gets_what_comes_to_another_group_too() -> None:
+    """Q comes with an empty disk; s:2 goes to y, where it is alone, and to x, whose state it is still to be given."""
+    views = [Change(1, "view", "x", 2, ("p", "q")), Change(4, "view", "x", 4, ("p", "q"))]
+    comes = [Change(0, "view", "x", 2, ("p", "q")), Change(1, "view", "y", 2, ("q",)), Change(3, "state", "x", 4)]
+    for to, wrong in (("xy", []), ("x", ["q does not deliver s:1"])):
+        old = [message("p", 0, 0), message("p", 2, 1, epoch=2), message("p", 3, 2, to, 3), message("p", 5, 3, epoch=4)]
+        new = [message("q", 2, 2, to, 3), message("q", 4, 3, epoch=4)]
+
+        assert wrong == judged({"p": Log(old, views, X), "q": Log(new, comes)})
+
+
 def test_who_has_left_gets_no_more() -> None:
     stays = [message("p", 0, 1), message("p", 2, 2, epoch=2)]
     left = Change(1, "view", "x", 2, ("p",), (), ("q",))

@@ -329,7 +329,9 @@ class Histories(_Run):
                     yield findings.beside_view(row, epoch, after=after)
                     break
         have = {row.stamp for row in stay.rows if row.stamp in line}
-        end = max((stamp for stamp in have if stamp is not None), default=b"")  # who leaves may miss the last ones
+        # Who leaves may miss the last ones; who is still to get a state gets what comes to its other groups, too.
+        own = [row.stamp for row in stay.rows if row.stamp in line and not (stay.void and len(row.groups) > 1)]
+        end = max((stamp for stamp in own if stamp is not None), default=b"")
         whole = stay.until is None and self._goes_on(stay) and not self.running
         for stamp, row in line.items():
             if stamp >= stay.since and (whole or stamp < end) and stamp not in have:
