@@ -18,7 +18,7 @@ GROUPS = {"a": ["p", "q"], "b": ["q", "r"], "c": ["p", "r"]}
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(25):
+        async with asyncio.timeout(100):
             await work
 
     uvloop.run(limited())

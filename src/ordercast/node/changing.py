@@ -6,7 +6,7 @@ stream that applications read says more than messages. Whatever the site says it
 of an event holds gets a record of its own (`records.Told`).
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, cast
 
 from ordercast.client.values import AckLevel, Lot, Restored, RolledBack, Said, ViewChanged, said_lot
@@ -107,6 +107,17 @@ class ChangingDeliveries(Deliveries):
         """Return the name under which stamps must grow: the class of an envelope, and its first group."""
         return f"{envelope.class_id} {envelope.groups[0]}"
 
+    def forget(self, classes: Iterable[ClassId], record: int) -> None:
+        """Forget the stamps of classes that are no more, and where bodies stand that came before a record.
+
+        What was not delivered within a whole configuration may never be; if it is, it gets a record of its own.
+        """
+        known = {str(class_id) for class_id in classes}
+        self.stamps = {
+            order: stamp for order, stamp in self.stamps.items() if order.partition(" ")[0] in open_or_closing
+        }
+        self.bodies = {identity: came for identity, came in self.bodies.items() if came >= record}
+
 
 def neighbours(setup: Setup, me: SiteId, known: Collection[ClassId] = ()) -> set[SiteId]:
     """Return who is linked with a site: its neighbours in the plans of classes, and the council with everybody.
@@ -142,7 +153,7 @@ class ChangingNode(Node):
         self._first, self.detector = first, Detector(settings.suspect_beats)
         self.migration = Migration(settings.suspect_beats, settings.migrate_at)
         self.participant = cast(Participant, self.machines)
-        self.deliveries = ChangingDeliveries(frozenset(), self.configuration)
+        self.deliveries: ChangingDeliveries = ChangingDeliveries(frozenset(), self.configuration)
         self.reading.may_undo = lambda group: bool(self.participant.setup.may_undo(group))
         self.intake.checker = ChangingChecker(self.participant, self.peers.doubts)
         self._number = -1  # of the configuration that the parts of the node know
@@ -170,6 +181,7 @@ class ChangingNode(Node):
             e.Answered: self._answered,
             e.Dropped: self._dropped,
         }
+        self.outbox.begun = False
         self._look()
 
     # Starting.
@@ -220,12 +232,8 @@ class ChangingNode(Node):
         if knows and self.exporting:
             self.tell(io.Began(tuple(sorted(self.groups)) if founds and setup.number == 1 else ()))
         self.deliveries.groups = self.intake.checker.groups = self.readers.own = self.groups
-        open_or_closing = {str(class_id) for class_id in (*setup.classes, *self.participant.earlier)}
-        stamps = self.deliveries.stamps.items()
-        self.deliveries.stamps = {order: stamp for order, stamp in stamps if order.partition(" ")[0] in open_or_closing}
-        # What was not delivered within a whole configuration may never be; if it is, it gets a record of its own.
         self._marks = (self.pipeline.next_record, self._marks[0])
-        self.deliveries.bodies = {i: r for i, r in self.deliveries.bodies.items() if r >= self._marks[1]}
+        self.deliveries.forget((*setup.classes, *self.participant.earlier), self._marks[1])
         known, self._classes = self._classes, setup.classes.keys()
         linked = neighbours(setup, self.me, known) if setup.number else strangers(self._first, self.settings)
         news = linked - self.peers.needed - {self.me}
@@ -233,7 +241,7 @@ class ChangingNode(Node):
         for peer in sorted(news):
             if peer > self.me and self.phase is Phase.RUNNING:
                 self.tell(io.Dial(peer))
-        if knows and self.phase is Phase.RUNNING:
+        if knows:
             self.outbox.begin()
 
     def _wake(self, given: io.Wake) -> None:
@@ -292,15 +300,10 @@ class ChangingNode(Node):
         self.tell(io.Dropped(effect.groups, batch.unpack(effect.body), effect.reason, first))
         self.outbox.dropped(effect.number, LostError(effect.reason))
 
-    @property
-    def begun(self) -> bool:
-        """Whether this site knows a configuration; what is posted before waits until it does."""
-        return self._number > 0
-
     def refuse_post(self, groups: tuple[GroupId, ...], ack: AckLevel) -> None:
         """Raise what forbids a message of this site to these groups now."""
         self.refuse_now(ack)
-        if self.begun:
+        if self.outbox.begun:
             self.participant.setup.destination(self.me, groups)
 
     def forbids(self, groups: tuple[GroupId, ...]) -> OrdercastError | None:

@@ -261,11 +261,6 @@ class Node:
         self.outbox.send_open()
         self.after_commit(io.Resolve(given.token))
 
-    @property
-    def begun(self) -> bool:
-        """Whether the groups are known: those that are fixed always are."""
-        return True
-
     def refuse_post(self, groups: tuple[GroupId, ...], ack: AckLevel) -> None:
         """Raise what forbids a message of this site to these groups, before anything changes."""
         self.refuse_now(ack)

@@ -39,11 +39,6 @@ class Host(Protocol):
     deliveries: Deliveries
     machines: Machines
 
-    @property
-    def begun(self) -> bool:
-        """Whether the groups are known; until then everything waits."""
-        ...
-
     def clock(self) -> float:
         """Return the time."""
         ...
@@ -127,6 +122,7 @@ class Outbox:
         self.unsafe_bytes: dict[Groups, int] = {}  # by destination; the sum of `size` of its envelopes
         self.under_way: dict[ClassId, int] = {}  # envelopes, where the protocol gives no receipts
         self.waiting: list[tuple[Post, float]] = []  # posts without room, and since when
+        self.begun = True  # the groups are known; until then everything waits
         self.stirred = False  # something happened that the host has to look at
         self.send_at: float | None = None  # when open batches are sent
         self._open: dict[Groups, Batch] = {}
@@ -263,7 +259,7 @@ class Outbox:
 
     def crowded(self, groups: Groups) -> bool:
         """Whether senders to a destination have to wait."""
-        if not self.host.begun:
+        if not self.begun:
             return True
         if self.host.receipts:
             return self.unsafe_bytes.get(groups, 0) > self.limits.window_bytes
@@ -277,6 +273,7 @@ class Outbox:
 
     def begin(self) -> None:
         """The groups are known now: refuse posts that cannot be sent, and send the others."""
+        self.begun = True
         waiting, self.waiting = self.waiting, []
         for post, since in waiting:
             try:
