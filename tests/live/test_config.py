@@ -35,6 +35,8 @@ GOOD: dict[str, Any] = {"sites": {"p": "localhost:1", "q": "localhost:2"}, "grou
         ({"protocol": "paxos"}, "not 'paxos'"),
         ({"planner": "guess"}, "guess"),
         ({"sequencers": ["p"]}, "sequencers: protocol propagation has none"),
+        ({"direct_bytes": 1}, "direct_bytes: protocol propagation has no sequencers"),
+        ({"protocol": "sequencer", "direct_bytes": -1}, "direct_bytes"),
         ({"migrate": True}, "migrate: protocol propagation has no sequencers"),
         ({"protocol": "sequencer", "migrate": True}, "migrate is for groups that change"),
         ({"protocol": "sequencer", "sequencers": ["x"]}, "sequencers: 'x' is not in [sites]"),

@@ -143,6 +143,19 @@ def test_every_interleaving_of_a_small_case(protocol: str, faults: dict[str, int
     assert explored.ends > 5
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("faults", EXPLORED, ids=str)
+def test_every_interleaving_with_bodies_that_are_sent_directly(faults: dict[str, int]) -> None:
+    """KIN 4.1, the alternative: bodies and places overtake each other, are lost, come twice, meet a crash."""
+    case = small_case("sequencer", faults)
+    case = dataclasses.replace(case, deployment=replace(case.deployment, direct_bytes=1))
+    explored = Explorer(case).run()
+
+    assert explored.complete
+    assert {} == explored.findings, explored.trace
+    assert explored.ends > 5
+
+
 def test_causality_that_passes_through_another_class() -> None:
     """Seed 194 of the campaign: x sends to one class, then to another; who delivers the second sends to the first."""
     verdict = run(scenario(("propagation", True), "jitter", 194))

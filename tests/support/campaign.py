@@ -43,6 +43,7 @@ def scenario(kind: Kind, mix: str, seed: int) -> Scenario:
         tree=list(Shape)[seed % 3] if protocol in MACHINES and MACHINES[protocol].tree else Shape.BALANCED,
         upper=seed // 3 % 4 if protocol == "hybrid" else 1,
         sequencers=("q1", "q2", min(members.sites))[: seed % 4] if protocol.startswith("sequencer") else (),
+        direct_bytes=seed // 4 % 2 if protocol.startswith("sequencer") else 0,
         level=level,
         class_rule=rule,
         causal=causal,

@@ -1,5 +1,7 @@
 """Small cases of one change each, for the explorer."""
 
+import msgspec
+
 from ordercast.epochs.change import first_setup
 from ordercast.epochs.requests import Change, Create, Delete, Join, Leave, Move, RemoveSite
 from ordercast.epochs.setup import GroupSetup
@@ -49,12 +51,13 @@ def small(
 
 
 def race(name: str, sends: int = 0, policy: Policy = Policy.AVAILABLE, delivery: Delivery = Delivery.AGREED) -> Case:
-    """Return three sites, or four, three groups at two sequencers, some messages, and changes that race."""
+    """Return three sites, or four, three groups at two sequencers, messages sent directly, and changes that race."""
     groups, asked = RACES[name]
     sites = sorted(
         {site for members in groups.values() for site in members} | set("d" if name == "away from all" else "")
     )
-    of_groups = {g: GroupSetup(tuple(m), "sequencer", policy=policy, delivery=delivery) for g, m in groups.items()}
+    like = GroupSetup((), "sequencer", policy=policy, delivery=delivery, direct_bytes=int(sends > 0))
+    of_groups = {group: msgspec.structs.replace(like, members=tuple(m)) for group, m in groups.items()}
     traffic = ((0.2, "b", ("x",)), (1.0, "c", ("y",)), (3.0, "a", ("x",)))[:sends]
     asking = tuple((0.5, site, change) for site, change in asked)
     promises = frozenset({"fifo", "total", "acyclic"})

@@ -80,6 +80,9 @@ def sequenced(setup: Setup, seed: int) -> tuple[Setup, list[Change]]:
         options = {"sequencers": named, "migrate": chance.random() < 0.5}
         groups = {name: msgspec.structs.replace(group, **options) for name, group in groups.items()}
         setup = first_setup(sites, groups, setup.level, setup.unions, causal=setup.causal)
+    if chance.random() < 0.5 and MACHINES[groups["g0"].protocol].sequencers:
+        groups = {name: msgspec.structs.replace(group, direct_bytes=1) for name, group in groups.items()}
+        setup = first_setup(sites, groups, setup.level, setup.unions, causal=setup.causal)
     moves: list[Change] = [
         Move(chance.choice(sorted(groups)), tuple(chance.sample(sites, chance.choice([0, 1, 1, 2]))))
         for _ in range(chance.choice([0, 0, 1, 2]))

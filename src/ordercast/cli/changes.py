@@ -21,6 +21,11 @@ from ordercast.sim.network import Network
 AFTERWARDS = 60.0  # who crashes for good comes back so long after the last message
 
 
+def _sequencing(given: tuple[tuple[str, ...], int]) -> dict[str, Any]:
+    """Return who sequences, and from which size on bodies are sent directly, as options of a first configuration."""
+    return {"sequencers": given[0], "direct_bytes": given[1]}
+
+
 def simulate_changes(
     members: Membership,
     like: Options,
@@ -29,7 +34,7 @@ def simulate_changes(
     weather: tuple[float, float, float, tuple[str, ...], tuple[str, ...], tuple[str, ...]],
     rate: float,
     changes: tuple[str, ...],
-    sequencers: tuple[str, ...] = (),
+    sequencing: tuple[tuple[str, ...], int] = ((), 0),
     *,
     causal: bool,
     trace: bool,
@@ -40,7 +45,9 @@ def simulate_changes(
     loss, duplicate, jitter, crashes, cuts, suspects = weather
     if rate < 0:
         raise InputError("--churn must be at least 0")
-    setup = _refused(lambda: setup_of(members, like, level, senders=senders // 2, causal=causal, sequencers=sequencers))
+    setup = _refused(
+        lambda: setup_of(members, like, level, senders=senders // 2, causal=causal, **_sequencing(sequencing))
+    )
     chance, span = random.Random(seed), max(messages / 2, 1.0)
     sends = traffic(setup, messages, span, several, chance)
     asked = [_asked(text, chance.choice(sorted(setup.sites))) for text in changes]
@@ -126,7 +133,7 @@ def explore_change(
     faults: tuple[str, ...],
     messages: int,
     states: int,
-    sequencers: tuple[str, ...] = (),
+    sequencing: tuple[tuple[str, ...], int] = ((), 0),
     *,
     causal: bool,
     as_json: bool,
@@ -137,7 +144,7 @@ def explore_change(
     unknown = next((kind for kind in faults if kind not in FAULTS), None)
     if unknown is not None:
         raise InputError(f"--fault {unknown}: give one of {', '.join(FAULTS)}")
-    setup = _refused(lambda: setup_of(members, like, level, causal=causal, sequencers=sequencers))
+    setup = _refused(lambda: setup_of(members, like, level, causal=causal, **_sequencing(sequencing)))
     sites = sorted(setup.sites)
     sends = []
     for index in range(messages):

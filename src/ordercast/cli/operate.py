@@ -369,8 +369,8 @@ def _difference(config: "Cluster", running: dict[str, Any]) -> list[Step]:
         now = groups[name]
         steps += [("join", name, (s,), {}) for s in group.members if s not in now["members"]]
         steps += [("leave", name, (s,), {}) for s in now["members"] if s not in group.members and s in wanted.sites]
-        options |= {"migrate": str(group.migrate).lower()}
-        now = {**now, "migrate": str(now["migrate"]).lower()}
+        options |= {"migrate": str(group.migrate).lower(), "direct_bytes": str(group.direct_bytes)}
+        now = {**now, "migrate": str(now["migrate"]).lower(), "direct_bytes": str(now["direct_bytes"])}
         changed = {key: value for key, value in options.items() if now[key] != value}
         if changed:
             steps.append(("set", name, (), changed))

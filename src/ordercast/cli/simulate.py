@@ -37,6 +37,7 @@ def simulate(
     tree: Shape = Shape.BALANCED,
     upper: int = 1,
     sequencers: str = "",
+    direct_bytes: int = 0,
     level: Level = Level.ACYCLIC,
     classes: ClassRule | None = None,
     causal: Annotated[bool, Parameter(negative="")] = False,
@@ -80,6 +81,8 @@ def simulate(
         For hybrid: how many levels of the tree below its root run the arrow; those below combine.
     sequencers
         For sequencer: the sites that sequence, with commas, also such as are in no group; by default members.
+    direct_bytes
+        For sequencer: bodies of so many bytes or more go to members directly, and get their place separately.
     level
         What the classes are chosen for: total or acyclic.
     classes
@@ -162,7 +165,7 @@ def simulate(
             weather,
             churn,
             change,
-            sites_of(sequencers),
+            (sites_of(sequencers), direct_bytes),
             causal=causal,
             trace=trace,
             as_json=as_json,
@@ -171,7 +174,8 @@ def simulate(
     network = Network(jitter=jitter, loss=loss, duplicate=duplicate, cuts=cuts)
     crashes = tuple(_crash(text) for text in crash)
     scenario = Scenario(
-        members, protocol, planner, tree=tree, upper=upper, sequencers=sites_of(sequencers), level=level,
+        members, protocol, planner, tree=tree, upper=upper, sequencers=sites_of(sequencers),
+        direct_bytes=direct_bytes, level=level,
         class_rule=classes, causal=causal, messages=messages, senders=senders, span=max(messages / 2, 1.0),
         workload=workload, several=several, network=network, crashes=crashes, seed=seed,
     )  # fmt: skip
@@ -278,6 +282,7 @@ def explore(
     tree: Shape = Shape.BALANCED,
     upper: int = 1,
     sequencers: str = "",
+    direct_bytes: int = 0,
     level: Level = Level.ACYCLIC,
     classes: ClassRule | None = None,
     causal: Annotated[bool, Parameter(negative="")] = False,
@@ -314,6 +319,8 @@ def explore(
         For hybrid: how many levels of the tree below its root run the arrow; those below combine.
     sequencers
         For sequencer: the sites that sequence, with commas, also such as are in no group; by default members.
+    direct_bytes
+        For sequencer: bodies of so many bytes or more go to members directly, and get their place separately.
     level
         What the classes are chosen for: total or acyclic.
     classes
@@ -370,12 +377,22 @@ def explore(
 
         like = (protocol, planner, policy, delivery)
         return explore_change(
-            members, like, level, change, fault, messages, states, sites_of(sequencers), causal=causal, as_json=as_json
+            members,
+            like,
+            level,
+            change,
+            fault,
+            messages,
+            states,
+            (sites_of(sequencers), direct_bytes),
+            causal=causal,
+            as_json=as_json,
         )
     if fault:
         raise InputError("--fault goes with --change; without it give --losses, --duplicates, --crashes or --reorder")
     scenario = Scenario(
-        members, protocol, planner, tree=tree, upper=upper, sequencers=sites_of(sequencers), level=level,
+        members, protocol, planner, tree=tree, upper=upper, sequencers=sites_of(sequencers),
+        direct_bytes=direct_bytes, level=level,
         class_rule=classes, causal=causal, senders=2, seed=seed,
     )  # fmt: skip
     deployment = deploy(scenario)

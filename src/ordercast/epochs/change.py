@@ -322,6 +322,7 @@ def _one(
         causal=draft.causal,
         policy=Policy.ATOMIC if any(o.policy is Policy.ATOMIC for o in options) else Policy.AVAILABLE,
         delivery=Delivery.SAFE if any(o.delivery is Delivery.SAFE for o in options) else Delivery.AGREED,
+        direct_bytes=max(o.direct_bytes for o in options) if all(o.direct_bytes for o in options) else 0,
     )
 
 

@@ -77,10 +77,12 @@ class Set(msgspec.Struct, frozen=True, array_like=True, tag="set"):
     policy: Policy | None = None
     delivery: Delivery | None = None
     migrate: bool | None = None
+    direct_bytes: int | None = None
 
     def __str__(self) -> str:
         migrate = {None: None, True: "migrate", False: "stay"}[self.migrate]
-        given = (self.protocol, self.planner, self.policy, self.delivery, migrate)
+        direct = None if self.direct_bytes is None else f"direct={self.direct_bytes}"
+        given = (self.protocol, self.planner, self.policy, self.delivery, migrate, direct)
         return f"set {self.group} {','.join(option for option in given if option)}"
 
 
@@ -220,12 +222,13 @@ def _set(setup: Setup, change: Set) -> dict[GroupId, GroupSetup]:
         "policy": change.policy,
         "delivery": change.delivery,
         "migrate": change.migrate,
+        "direct_bytes": change.direct_bytes,
     }
     options: dict[str, object] = {name: option for name, option in given.items() if option is not None}
     if change.protocol is not None:
         _check(change.protocol in MACHINES, f"there is no protocol {change.protocol!r}")
         if not MACHINES[change.protocol].sequencers:
-            options |= {"sequencers": (), "migrate": False}
+            options |= {"sequencers": (), "migrate": False, "direct_bytes": 0}
     return {n: msgspec.structs.replace(g, **options) if n in together else g for n, g in setup.groups.items()}
 
 
@@ -258,7 +261,9 @@ def _check(holds: bool, otherwise: str) -> None:
 
 def check_options(group: GroupSetup, *, causal: bool) -> None:
     """Refuse what would be promised and not kept."""
-    if (group.sequencers or group.migrate) and not MACHINES[group.protocol].sequencers:
+    if group.direct_bytes < 0:
+        raise LocalError(f"direct_bytes is at least 0, not {group.direct_bytes}")
+    if (group.sequencers or group.migrate or group.direct_bytes) and not MACHINES[group.protocol].sequencers:
         raise LocalError(f"protocol {group.protocol} has no sequencers")
     if causal and MACHINES[group.protocol].causal is Causal.NEVER:
         raise LocalError(f"protocol {group.protocol} keeps no causal order ({MACHINES[group.protocol].no_causal})")

@@ -32,6 +32,8 @@ class GroupSetup(msgspec.Struct, frozen=True, array_like=True):
     """Who may sequence it, where its protocol has sequencers; without any, a member does."""
     migrate: bool = False
     """Its sequencer asks to be moved to the site that sends most."""
+    direct_bytes: int = 0
+    """With sequencer: bodies of so many bytes or more go from their senders to the members directly; 0: none."""
 
 
 class ClassSetup(msgspec.Struct, frozen=True, array_like=True, dict=True):
@@ -53,6 +55,7 @@ class ClassSetup(msgspec.Struct, frozen=True, array_like=True, dict=True):
     plan: Plan | None = None
     sequencers: tuple[SiteId, ...] = ()
     """Who sequences each part, where the protocol has sequencers."""
+    direct_bytes: int = 0
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -119,7 +122,10 @@ class ClassSetup(msgspec.Struct, frozen=True, array_like=True, dict=True):
         table = Configuration(self.members, {self.id: self.parts}, self.sources, self.id.epoch, self.unions)
         receipts = self.causal and MACHINES[self.protocol].receipts
         placed = {self.id: self.sequencers} if self.sequencers else {}
-        return Deployment(self.protocol, table, self.plan, self.level, self.causal, receipts, placed=placed)
+        return Deployment(
+            self.protocol, table, self.plan, self.level, self.causal, receipts,
+            direct_bytes=self.direct_bytes, placed=placed,
+        )  # fmt: skip
 
     def machine(self, source: Source) -> Machine:
         """Build a site's machine."""

@@ -54,7 +54,14 @@ def setup_of(cluster: Cluster) -> Setup:
         planner = cluster.planner or Planner.ELIMINATION
         named = tuple(sorted(set(cluster.sequencers)))
         groups[name] = GroupSetup(
-            tuple(sorted(members)), cluster.protocol, planner, of_group, delivery, named, cluster.migrate
+            tuple(sorted(members)),
+            cluster.protocol,
+            planner,
+            of_group,
+            delivery,
+            named,
+            cluster.migrate,
+            cluster.direct_bytes,
         )
     unions = sorted(tuple(sorted(set(union))) for union in cluster.unions)
     try:

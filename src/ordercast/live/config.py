@@ -3,7 +3,7 @@
 import hashlib
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -70,6 +70,9 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     them by load. By default a member sequences."""
     migrate: bool = False
     """For protocol sequencer, where groups change: what is sequenced mostly for one other site moves there."""
+    direct_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """For protocol sequencer: envelopes of so many bytes or more go from their senders to the members directly, and
+    the sequencer only gives them their place; 0: none. It takes work from a sequencer that is busy with large ones."""
     causal: bool = False
     durable: bool = True
     data: str = "data"
@@ -153,7 +156,8 @@ def deploy(cluster: Cluster) -> Deployment:
     groups = Configuration.of(members, classes, sorted(cluster.sites), causal=cluster.causal)
     return Deployment(
         cluster.protocol, groups, plan if kind.plan else None, str(cluster.level), cluster.causal,
-        receipts=kind.receipts, patience=PATIENCE, placed=placed(groups, cluster.sequencers),
+        receipts=kind.receipts, patience=PATIENCE, direct_bytes=cluster.direct_bytes,
+        placed=placed(groups, cluster.sequencers),
     )  # fmt: skip
 
 
@@ -163,6 +167,7 @@ def settings_of(cluster: Cluster, deployment: Deployment) -> Settings:
     agreed = [cluster.protocol, cluster.level, cluster.causal, cluster.durable, groups.orders]
     agreed += [groups.members, groups.sources, groups.unions, deployment.plan]
     agreed += [sorted(set(cluster.sequencers))] if cluster.sequencers else []
+    agreed += ["direct", cluster.direct_bytes] if cluster.direct_bytes else []  # earlier versions know of none
     return Settings(
         cluster=cluster.name,
         sites=frozenset(cluster.sites),
@@ -185,6 +190,7 @@ def described(cluster: Cluster) -> bytes:
         "planner": str(cluster.planner or "by size"),
         "unions": sorted("+".join(sorted(set(union))) for union in cluster.unions),
         "max_load": cluster.max_load,
+        **({"direct_bytes": cluster.direct_bytes} if cluster.direct_bytes else {}),
         **({"sequencers": sorted(set(cluster.sequencers))} if cluster.sequencers else {}),
         "sites": sorted(cluster.sites),
         "groups": {group: sorted(members) for group, members in sorted(cluster.groups.items())},

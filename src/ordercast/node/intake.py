@@ -88,7 +88,8 @@ class Checker:
             doubts = self._doubts(envelope.source, envelope.incarnation)
             if doubts is not None:
                 raise LostHistoryError(doubts)
-            self._check_body(envelope, may_be_empty=kind in STUBS)
+            if not getattr(inner, "bare", False):
+                self._check_body(envelope, may_be_empty=kind in STUBS)
 
     def knows(self, class_id: ClassId) -> bool:
         """Whether this site may hear of a class."""

@@ -110,6 +110,8 @@ class Deployment(msgspec.Struct, frozen=True, dict=True):
     """The tree of a swap object, where the protocol has one."""
     upper: int = 1
     """With hybrid: so many levels below the root run the arrow."""
+    direct_bytes: int = 0
+    """With sequencer: bodies of so many bytes or more go from their senders to the members directly; 0: none."""
     placed: dict[ClassId, tuple[SiteId, ...]] = {}
     """The sequencer of each part of a class, where that was chosen: else it is the site in most groups."""
 
@@ -123,6 +125,8 @@ class Deployment(msgspec.Struct, frozen=True, dict=True):
             raise InputError(f"protocol {self.protocol} has no tree of a swap object: --tree is for arrow and the like")
         if self.upper < 0 or (self.upper != 1 and not self.kind.upper):
             raise InputError(f"--upper is for hybrid, and at least 0; not {self.upper} for {self.protocol}")
+        if self.direct_bytes < 0 or (self.direct_bytes and not self.kind.sequencers):
+            raise InputError(f"bodies are sent directly with sequencer: not {self.direct_bytes} bytes, {self.protocol}")
         if self.causal:
             self._check_causal()
         elif any(len(parts) > 1 for parts in self.groups.classes.values()):
@@ -268,7 +272,9 @@ def _propagation(d: Deployment, order_class: OrderClass, source: Source) -> Mach
 
 def _sequencing(d: Deployment, order_class: OrderClass, source: Source) -> Machine:
     sequencers = d.sequencers(order_class.id)
-    return Sequencing(order_class, source, sequencers, causal=d.causal, patience=d.patience)
+    return Sequencing(
+        order_class, source, sequencers, causal=d.causal, patience=d.patience, direct_bytes=d.direct_bytes
+    )
 
 
 def _swap(make: Callable[[SiteId, SpanningTree], SwapObject]) -> Make:

@@ -24,9 +24,10 @@ from ordercast.names import ClassId, Delivery, GroupId, SiteId
 from ordercast.sim.mishaps import Case, Fault, Host, Mishaps, tells
 from ordercast.sim.newest import Newest
 
+BODY = b"x"
 CHECKPOINTS = 0.02  # share of the steps after which a site keeps a checkpoint
 
-__all__ = ["Case", "Fault", "Host", "World", "findings", "judge"]
+__all__ = ["BODY", "Case", "Fault", "Host", "World", "findings", "judge"]
 
 
 class World(Mishaps):
@@ -68,7 +69,7 @@ class World(Mishaps):
             host.participant.setup.destination(site, groups)
         except LocalError:
             return
-        self.feed(host, Multicast(groups, b"", True))
+        self.feed(host, Multicast(groups, BODY, True))
 
     def _request(self, site: SiteId, change: Change) -> None:
         host = self.hosts.get(site)
@@ -176,6 +177,7 @@ class World(Mishaps):
         self.note(f"{host.site} {effect}")
         match effect:
             case Deliver(envelope, stamp):
+                assert envelope.body == BODY, f"{host.site} delivers {envelope} without its body"
                 participant, of_class = host.participant, self._class(envelope.class_id)
                 if host.site in of_class.sites:
                     own = {group for group in envelope.groups if host.site in of_class.members[group]}

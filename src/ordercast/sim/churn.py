@@ -1,7 +1,7 @@
 """Runs in which groups change and sites fail, from a membership table and a few words.
 
 A change is written as `join GROUP SITE`, `leave GROUP SITE`, `create GROUP SITE,SITE`, `delete GROUP`, `add SITE`,
-`remove SITE`, `set GROUP OPTION` (a protocol, a planner, a policy or a delivery), `level LEVEL` or
+`remove SITE`, `set GROUP OPTION` (a protocol, a planner, a policy, a delivery or `direct=BYTES`), `level LEVEL` or
 `move GROUP SITE,SITE` (who may sequence it).
 """
 
@@ -60,6 +60,8 @@ def _option(group: str, option: str) -> Set:
         return Set(group, policy=Policy(option))
     if option in list(Delivery):
         return Set(group, delivery=Delivery(option))
+    if option.startswith("direct=") and option[7:].isdecimal():
+        return Set(group, direct_bytes=int(option[7:]))
     raise InputError(f"set {group} {option}: there is no protocol, planner, policy or delivery of that name")
 
 
@@ -71,10 +73,11 @@ def setup_of(
     senders: int = 0,
     causal: bool = False,
     sequencers: tuple[SiteId, ...] = (),
+    direct_bytes: int = 0,
 ) -> Setup:
     """Return configuration 1 of a membership table: all groups with one set of options, and sites that only send."""
     groups = {
-        name: GroupSetup(tuple(sorted(members)), *like, tuple(sorted(set(sequencers))))
+        name: GroupSetup(tuple(sorted(members)), *like, tuple(sorted(set(sequencers))), direct_bytes=direct_bytes)
         for name, members in membership.as_dict().items()
         if "+" not in name
     }

@@ -20,7 +20,7 @@ from ordercast.epochs import snapshot
 from ordercast.epochs.setup import Setup
 from ordercast.errors import LocalError
 from ordercast.names import ClassId, SiteId
-from ordercast.sim.changing import Case, Fault, Host, World, findings
+from ordercast.sim.changing import BODY, Case, Fault, Host, World, findings
 from ordercast.verify.changes import Changes
 
 FAULTS = ("crash", "between", "lose", "loss", "double", "overtake", "suspect", "cut", "pause")
@@ -145,7 +145,7 @@ class Explorer:
         world = World(replace(self.case, sends=(), changes=(), faults=()))
         todo: dict[SiteId, tuple[Event, ...]] = {}
         acts: list[tuple[float, SiteId, Event]] = [
-            *((time, site, Multicast(groups, b"", True)) for time, site, groups in self.case.sends if not self.later),
+            *((time, site, Multicast(groups, BODY, True)) for time, site, groups in self.case.sends if not self.later),
             *((time, site, e.Requested(change)) for time, site, change in self.case.changes),
         ]
         for _, site, event in sorted(acts, key=lambda act: act[:2]):

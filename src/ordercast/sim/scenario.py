@@ -38,6 +38,8 @@ class Scenario:
     """With hybrid: so many levels of the tree below its root run the arrow."""
     sequencers: tuple[SiteId, ...] = ()
     """Who sequences, with protocol sequencer; also sites in no group. Without any, members do."""
+    direct_bytes: int = 0
+    """With sequencer: bodies of so many bytes or more go to members directly; 0: none."""
     level: Level = Level.ACYCLIC
     class_rule: ClassRule | None = None
     causal: bool = False
@@ -114,7 +116,8 @@ def deploy(scenario: Scenario) -> Deployment:
         raise InputError(f"protocol {protocol} has no sequencers")
     return Deployment(
         protocol, groups, plan, level, scenario.causal, scenario.receipts,
-        shape=scenario.tree, upper=scenario.upper, placed=placed(groups, scenario.sequencers),
+        shape=scenario.tree, upper=scenario.upper, direct_bytes=scenario.direct_bytes,
+        placed=placed(groups, scenario.sequencers),
     )  # fmt: skip
 
 

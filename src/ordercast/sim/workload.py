@@ -23,7 +23,7 @@ class Order:
     time: float
     source: SiteId
     groups: tuple[GroupId, ...]
-    body: bytes = b""
+    body: bytes = b"x"
 
 
 Workload = Callable[[random.Random, Configuration, int, float, float], Iterator[Order]]

@@ -7,7 +7,7 @@ A file is a list of steps separated by blank lines. `run_file` returns the file 
     tree b->a b->f a->c                                            draw the trees of the same membership by hand
     reroute GROUP a->b b->c                                        send one group another way
     judge                                                          ask the judge
-    deploy PROTOCOL [causal] [alone] [classes=s2] alpha=a,b x y    machines for the groups, and sources in no group;
+    deploy PROTOCOL [causal] [alone] [direct] [classes=s2] alpha=a,b x y    machines, and sources in no group;
                                                                    over the plan there is, or one of its own
     multicast x alpha [beta]                                       an application sends
     carry x->c c->d                                                the next message of each link arrives (`all`)
@@ -98,7 +98,7 @@ class Script:
             case "deploy":
                 return self._deploy(words)
             case "multicast":
-                return self._feed(words[0], Multicast(tuple(words[1:]), b""))
+                return self._feed(words[0], Multicast(tuple(words[1:]), b"x"))
             case "carry":
                 return self._carry_all() if words == ["all"] else self._carry(words)
             case "drop" | "last" | "double":
@@ -171,7 +171,7 @@ class Script:
 
     def _deploy(self, words: list[str]) -> Iterator[str]:
         protocol, *rest = words
-        outsiders = [word for word in rest if "=" not in word and word not in ("causal", "alone")]
+        outsiders = [word for word in rest if "=" not in word and word not in ("causal", "alone", "direct")]
         self._read([word for word in rest if "=" in word])
         causal = "causal" in rest
         alone = "alone" in rest
@@ -182,6 +182,7 @@ class Script:
             class_rule=None if one_part else self.rule,
             causal=causal,
             groups_alone=alone,
+            direct_bytes=int("direct" in rest),
             senders=0,
             plan=self.plan,
         )

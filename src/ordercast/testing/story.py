@@ -73,7 +73,7 @@ class Story:
         """Run one command and return what happened."""
         word, *rest = command.split()
         does: dict[str, Callable[[list[str]], list[str]]] = {
-            "multicast": lambda rest: self._feed(rest[0], Multicast(tuple(sorted(rest[1:])), b"")),
+            "multicast": lambda rest: self._feed(rest[0], Multicast(tuple(sorted(rest[1:])), b"x")),
             "ask": lambda rest: self._feed(rest[0], e.Requested(read_change(" ".join(rest[1:])))),
             "carry": lambda rest: [line for link in rest for line in self._carry(*link.split("->"))],
             "settle": lambda rest: self._settle(),

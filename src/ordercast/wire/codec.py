@@ -54,6 +54,7 @@ KINDS: dict[int, type[Message]] = {
     Tag.STABLE: sequencing.Stable,
     Tag.END: sequencing.End,
     Tag.ASK_END: sequencing.AskEnd,
+    Tag.DIRECT: sequencing.Direct,
     Tag.PREPARE: epochs.Prepare,
     Tag.PROMISE: epochs.Promise,
     Tag.VOTE: epochs.Accept,

@@ -40,6 +40,7 @@ class Tag(IntEnum):
     STABLE = 65
     END = 66
     ASK_END = 67
+    DIRECT = 68
     PREPARE = 70
     PROMISE = 71
     VOTE = 72

@@ -11,6 +11,10 @@ history is full, requests are refused and leave no trace; what members report as
 refused depends on it (errata 74). Ticks only repeat and remind: nothing is decided in them. When a link comes up, both
 ends compare their counts (`core.resume`): requests and numbers, for each sequencer between them.
 
+Large bodies (`direct`) go from the sender to the members at once, in Kaashoek and Tanenbaum's way (KIN §4.1): ACCEPT
+gives them only a place. The sequencer gets the body too: whoever lacks it lacks the number, and fetches it there as
+ever.
+
 With `causal` a request carries what its sender has sent and consumed, C_p, and members also wait for those entries
 that are of their own groups (errata 40), by "at least", not "equal" (CT2; errata 32). `causal` with a part for each
 group is KIN's hybrid: causal everywhere, total in each group.
@@ -29,6 +33,7 @@ from ordercast.protocols.sequencing.messages import (
     Accept,
     Accepted,
     AskEnd,
+    Direct,
     DoMulticast,
     End,
     FetchMsgs,
@@ -84,6 +89,7 @@ class Sequencing(Parts):
                     effects.append(Refuse(peer, began_anew(self.me, peer, incarnation), LOST))
             case Forgot(peer):
                 effects.append(Append(event))
+                self.member.forget(peer)
                 for sequencer in self.sequencing.values():
                     sequencer.forget(peer)
             case _:
@@ -111,11 +117,12 @@ class Sequencing(Parts):
                 return any(news)  # all are checked
             case Accepted(part, count):
                 return self.sender.waits_for(part, count)
-            case Accept(envelope, place, count):
+            case Direct(envelope):
+                return self.member.lacks_body(self.groups.part_of(envelope.groups[0]), envelope)
+            case Accept(envelope, _, count):
                 part = self.groups.part_of(envelope.groups[0])
                 own = envelope.source == self.me and self.sender.waits_for(part, count)
-                waits = (part, place) in self.member.waiting
-                return own or not (waits or self.member.has(message))
+                return own or not (self.member.waits(part, message) or self.member.has(message))
             case End(part):
                 return part not in self.member.ends
         return False
@@ -126,6 +133,10 @@ class Sequencing(Parts):
                 self._sequence(sender, message, effects)
             case Accept():
                 self._receive(message, effects)
+            case Direct(envelope):
+                part = self.groups.part_of(envelope.groups[0])
+                for ready in self.member.take_body(part, envelope, self.now):
+                    self._deliver(ready, effects)
             case Accepted(part, count, numbers):
                 if self.sender.accepted(part, count, numbers):
                     self._request(effects)
@@ -154,8 +165,13 @@ class Sequencing(Parts):
 
     def _request(self, effects: list[Effect]) -> None:
         for part, request in self.sender.requests(self.now):
-            if part not in self.sequencing:  # its own requests a sequencer takes when it has room
-                effects.append(Send(self.rules.sequencers[part], request, self.id))
+            if part in self.sequencing:
+                continue  # its own requests a sequencer takes when it has room
+            sequencer = self.rules.sequencers[part]
+            effects.append(Send(sequencer, request, self.id))
+            for site in self.groups.union(request.envelope.groups) if request.direct else ():
+                if site not in (self.me, sequencer):
+                    effects.append(Send(site, Direct(request.envelope), self.id))
 
     def _sequence_own(self, effects: list[Effect]) -> None:
         """Sequence this site's own requests, as far as its histories have room."""
@@ -187,8 +203,9 @@ class Sequencing(Parts):
 
     def _multicast_accept(self, part: int, accept: Accept, effects: list[Effect]) -> None:
         source, members = accept.envelope.source, self.groups.union(accept.envelope.groups)
+        told = accept.without_body() if accept.direct else accept
         for site in members:
-            self._to(site, accept, effects)
+            self._to(site, accept if site == self.me else told, effects)
         if source not in members:
             self._to(source, Accepted(part, accept.count, _of_destination(accept)), effects)
 
@@ -209,6 +226,8 @@ class Sequencing(Parts):
     def _receive(self, accept: Accept, effects: list[Effect]) -> None:
         envelope = accept.envelope
         part = self.groups.part_of(envelope.groups[0])
+        if accept.bare and envelope.source == self.me:
+            accept = accept.with_body(self.sender.body(part, accept.count))
         if envelope.source == self.me and self.sender.accepted(part, accept.count, _of_destination(accept)):
             self._request(effects)
         for ready in self.member.take(part, accept, self.now):
@@ -242,7 +261,7 @@ class Sequencing(Parts):
         """Ask again for what was not accepted, report what is stable here, tell the latest numbers."""
         self.now = now
         self.member.fetched.clear()
-        for part, request in self.sender.repeats(now, self.sequencing):
+        for part, request in self.sender.repeats(now):
             effects.append(Send(self.rules.sequencers[part], request, self.id))
         reports: dict[SiteId, list[tuple[GroupId, int]]] = {}
         for group, number in self.member.reports():

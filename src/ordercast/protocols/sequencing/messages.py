@@ -1,5 +1,7 @@
 """What senders, sequencers and members say to each other (KIN §4.1, §5)."""
 
+import msgspec
+
 from ordercast.core.contexts import Numbers
 from ordercast.core.events import Control, Envelope, Message
 from ordercast.names import GroupId
@@ -11,9 +13,20 @@ class DoMulticast(Message, frozen=True, gc=False, tag=60):
     envelope: Envelope
     count: int
     past: Numbers = ()
+    direct: bool = False
+    """Its sender has sent the body to the members itself."""
 
     def __str__(self) -> str:
-        return f"DoMulticast {self.envelope} count={self.count}"
+        return f"DoMulticast {self.envelope} count={self.count}{' direct' if self.direct else ''}"
+
+
+class Direct(Message, frozen=True, gc=False, tag=68):
+    """The body of a request, from its sender straight to a member; its place comes from the sequencer (KIN §4.1)."""
+
+    envelope: Envelope
+
+    def __str__(self) -> str:
+        return f"Direct {self.envelope}"
 
 
 class Accept(Message, frozen=True, gc=False, tag=61):
@@ -25,9 +38,25 @@ class Accept(Message, frozen=True, gc=False, tag=61):
     count: int
     context: Numbers
     past: Numbers = ()
+    direct: bool = False
+    """Its sender has sent the body to the members itself: it may be without one."""
+
+    @property
+    def bare(self) -> bool:
+        """Whether it only gives a place: the body comes another way."""
+        return self.direct and not self.envelope.body
+
+    def without_body(self) -> "Accept":
+        """Return what members are told that get the body from its sender."""
+        return msgspec.structs.replace(self, envelope=msgspec.structs.replace(self.envelope, body=b""))
+
+    def with_body(self, body: bytes) -> "Accept":
+        """Return it with the body that came another way."""
+        return msgspec.structs.replace(self, envelope=msgspec.structs.replace(self.envelope, body=body))
 
     def __str__(self) -> str:
-        return f"Accept {self.envelope} {' '.join(f'{group}:{number}' for group, number in self.context)}"
+        numbers = " ".join(f"{group}:{number}" for group, number in self.context)
+        return f"Accept {self.envelope} {numbers}{' without body' if self.bare else ''}"
 
 
 class Accepted(Message, frozen=True, gc=False, tag=62):

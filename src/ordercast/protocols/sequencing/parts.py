@@ -37,7 +37,7 @@ class Parts:
 
     def __init__(
         self, order_class: OrderClass, source: Source, sequencers: tuple[SiteId, ...],
-        *, causal: bool = False, patience: float = 0.0,
+        *, causal: bool = False, patience: float = 0.0, direct_bytes: int = 0,
     ) -> None:  # fmt: skip
         self.me, self.groups, self.source, self.id, self.causal = source.me, order_class, source, order_class.id, causal
         self.rules = Rules(self.me, order_class, sequencers)
@@ -45,7 +45,7 @@ class Parts:
         self.now = 0.0
         parts = [part for part, site in enumerate(sequencers) if site == self.me]
         self.sequencing = {part: Sequencer(order_class, part, causal=causal) for part in parts}
-        self.sender = Sender(order_class.part_of, causal=causal, patience=patience)
+        self.sender = Sender(order_class.part_of, parts, causal=causal, patience=patience, direct_bytes=direct_bytes)
         own = [group for group, members in order_class.members.items() if self.me in members]
         self.member = Member(own, [group for group in own if self.rules.sequencer_of(group) != self.me])
         self.own_parts = sorted({order_class.part_of(group) for group in own})

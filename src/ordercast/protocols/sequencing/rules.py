@@ -10,6 +10,7 @@ from ordercast.protocols.sequencing.messages import (
     Accept,
     Accepted,
     AskEnd,
+    Direct,
     DoMulticast,
     End,
     FetchMsgs,
@@ -39,6 +40,10 @@ class Rules:
                 part = self.groups.check(sender, envelope)
                 right = envelope.source == sender and self.sequencers[part] == self.me and 0 < count <= NUMBER_AT_MOST
                 return right and self._are_numbers(past)
+            case Direct(envelope):
+                part = self.groups.check(sender, envelope)
+                right = envelope.source == sender and self.sequencers[part] not in (sender, self.me)
+                return right and bool(envelope.body) and self.me in self.groups.union(envelope.groups)
             case Accept(envelope, place, _, context, past):
                 part = self.groups.check(sender, envelope)
                 right = self.sequencers[part] == sender and 0 < place <= NUMBER_AT_MOST

@@ -41,8 +41,13 @@ class SenderState(msgspec.Struct, array_like=True):
 class Sender:
     """What a site has sent and has no number yet."""
 
-    def __init__(self, part_of: Callable[[GroupId], int], *, causal: bool, patience: float) -> None:
-        self.part_of, self.causal, self.patience = part_of, causal, patience
+    def __init__(
+        self, part_of: Callable[[GroupId], int], own: Container[int],
+        *, causal: bool, patience: float, direct_bytes: int,
+    ) -> None:  # fmt: skip
+        """`own`: the parts this site sequences. Bodies of `direct_bytes` or more go to members directly; 0: none."""
+        self.part_of, self.own, self.causal, self.patience = part_of, own, causal, patience
+        self.direct_bytes = direct_bytes
         self.counted: dict[int, int] = {}  # requests per part
         self.unsent: deque[tuple[Envelope, float]] = deque()  # waiting for their turn
         self.asking: dict[int, dict[int, tuple[DoMulticast, float]]] = {}  # not yet ACCEPTed, per part, by count
@@ -63,7 +68,8 @@ class Sender:
                 break  # the sequencer keeps so many answers: the oldest request may still have to be repeated
             self.unsent.popleft()
             self.counted[part] = count
-            request = DoMulticast(envelope, count, self.past.frozen() if self.causal else ())
+            direct = 0 < self.direct_bytes <= len(envelope.body) and part not in self.own
+            request = DoMulticast(envelope, count, self.past.frozen() if self.causal else (), direct)
             asking[count] = (request, now)
             ready.append((part, request))
         return ready
@@ -79,11 +85,16 @@ class Sender:
         self.past.merge(numbers)
         return True
 
-    def repeats(self, now: float, own: Container[int]) -> list[tuple[int, DoMulticast]]:
+    def body(self, part: int, count: int) -> bytes:
+        """Return the body of a request that has no number yet; nothing when there is none."""
+        asked = self.asking.get(part, {}).get(count)
+        return b"" if asked is None else asked[0].envelope.body
+
+    def repeats(self, now: float) -> list[tuple[int, DoMulticast]]:
         """Return what is to be asked again, because it was not accepted for long; not what this site sequences."""
         again: list[tuple[int, DoMulticast]] = []
         for part, asking in self.asking.items():
-            if part in own or now - self.repeated.get(part, now - self.patience) < self.patience:
+            if part in self.own or now - self.repeated.get(part, now - self.patience) < self.patience:
                 continue
             for request, since in list(asking.values())[:REPEAT_AT_MOST]:
                 if since < now:

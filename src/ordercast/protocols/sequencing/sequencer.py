@@ -105,7 +105,7 @@ class Sequencer:
             earlier = self.sent_by.setdefault(client, Past())
             past = earlier.merged(past)
             earlier.merge(numbers)
-        accept = Accept(envelope, self.place, request.count, context, past)
+        accept = Accept(envelope, self.place, request.count, context, past, request.direct)
         answers = self.answers.setdefault(client, {})
         answers[request.count] = numbers
         answers.pop(request.count - UNDER_WAY_AT_MOST, None)
