@@ -113,9 +113,7 @@ class ChangingDeliveries(Deliveries):
         What was not delivered within a whole configuration may never be; if it is, it gets a record of its own.
         """
         known = {str(class_id) for class_id in classes}
-        self.stamps = {
-            order: stamp for order, stamp in self.stamps.items() if order.partition(" ")[0] in open_or_closing
-        }
+        self.stamps = {order: stamp for order, stamp in self.stamps.items() if order.partition(" ")[0] in known}
         self.bodies = {identity: came for identity, came in self.bodies.items() if came >= record}
 
 
