@@ -161,6 +161,20 @@ def test_who_waits_for_a_state_gets_what_comes_to_another_group_too() -> None:
         assert wrong == judged({"p": Log(old, views, X), "q": Log(new, comes)})
 
 
+def test_what_only_a_removed_site_had_is_told_and_not_judged() -> None:
+    """p delivers s:2 and is removed, and comes back with an empty disk; its source sends s:2 again, in another class."""
+    view = Change(2, "view", "x", 2, ("q",), (), ("p",))
+    one = Log([message("p", 0, 1), message("p", 1, 2)], [view], X)
+    other = [message("q", 0, 1), message("q", 2, 2, epoch=2), message("q", 4, 3, epoch=3)]
+    views = [view._replace(position=1), Change(3, "view", "x", 3, ("p", "q"), ("p",))]
+    back = Log([message("p@9", 2, 3, epoch=3)], [Change(0, "state", "x", 3), views[1]._replace(position=1)])
+    logs = {"p": one, "q": Log(other, views, X)}
+
+    assert [] == judged({**logs, "p@9": back})
+    left = {**logs, "p": Log(one.rows, [view], frozenset("xy"))}  # it has left x, and is there in y
+    assert "q does not deliver s:2" in judged(left)
+
+
 def test_who_has_left_gets_no_more() -> None:
     stays = [message("p", 0, 1), message("p", 2, 2, epoch=2)]
     left = Change(1, "view", "x", 2, ("p",), (), ("q",))

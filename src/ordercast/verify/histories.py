@@ -219,7 +219,21 @@ class _Run:
 
     def _is_good(self, stay: Stay) -> bool:
         """Whether what is in a stay is what others have, or had: who has left has undone what they have not."""
-        return not stay.void and (stay.until is not None or self._goes_on(stay))
+        has_left = stay.until is not None and stay.until != self._removed.get(stay.log)
+        return not stay.void and (has_left or self._goes_on(stay))
+
+    @cached_property
+    def _removed(self) -> dict[str, bytes]:
+        """Lives that have ended when their site left all its groups at once, and when: it may have been removed.
+
+        Nobody waits for such a site: what only it has of the classes that were open then is sent again by its sources.
+        """
+        found = {}
+        for name, follower in self.followers.items():
+            ends = [stay.until for stay in follower.stays if stay.until is not None]
+            if ends and not follower.open and self._is_gone(name):
+                found[name] = max(ends)
+        return found
 
     @cached_property
     def lines(self) -> dict[GroupId, dict[bytes, Delivery]]:
