@@ -19,6 +19,7 @@ from ordercast.names import Shape
 
 PROTOCOLS = ["arrow", "arrow-counting", "combining", "combining-counting", "hybrid"]
 SENDERS = (1, 4, 16, 64, 256)
+SHAPES = (Shape.BALANCED, Shape.STAR, Shape.PATH)
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "swap-latency.svg"
 NETWORK = "bitonic-counting"
 COLOURS = {"arrow": "#4878a8", "combining": "#b5653a", "hybrid": "#5f8f5f", "bitonic": "#8a6fa8"}
@@ -29,7 +30,7 @@ def shapes() -> tuple[list[list[object]], int]:
     rows: list[list[object]] = []
     slower = 0
     figure = Figure(figsize=(10, 3.4), facecolor="white", layout="constrained")
-    for panel, shape in zip(figure.subplots(1, 3, sharey=True), Shape, strict=True):
+    for panel, shape in zip(figure.subplots(1, 3, sharey=True), SHAPES, strict=True):
         means: dict[str, list[float]] = {}
         for senders in SENDERS:
             for protocol in PROTOCOLS:
@@ -79,7 +80,19 @@ def main() -> int:
         " a counting network of width 16 (depth 10) whose nodes are spread over the sites, requests between them along"
         " the tree: no place sees all requests, and every request makes ten steps."
     )
+    towns: list[list[object]] = []
+    for protocol in ("arrow", "combining", "hybrid"):
+        for by_source in (False, True):
+            found = [until_ordered(protocol, 16, True, 5, 64, s, towns=4, by_source=by_source)[0] for s in Shape]
+            towns.append([protocol, "source" if by_source else "finder", *(f"{mean:.1f}" for mean in found)])
+            broken += found[list(Shape).index(Shape.LATENCY)] > found[0]
+    far = (
+        "64 sites in four towns, 0.1 within a town and 10 between two, names in turn; 16 senders at once; mean until"
+        " ordered. *By*: who multicasts the pair, the source (HTW00 §3) or who finds the predecessor (§4)."
+    )
+    of_towns = ["", far, "", *table(["protocol", "by", *map(str, Shape)], towns)]
     both = [*table(head, rows), "", told, "", again, "", *table(["tree", "senders", *PROTOCOLS, NETWORK], of_shapes)]
+    both += of_towns
     record("Swap against counting (HTW00)", "python -m benchmarks.swap_latency", both)
     broken += slower
     return 1 if broken else 0

@@ -29,6 +29,7 @@ def folder(tmp_path: Path) -> Path:
         '[groups]\ntransactions = ["main-1", "main-2"]\ntables = ["main-1", "main-2", "dev"]\n'
         'news = ["dev", "branch"]\n'
     )
+    (tmp_path / "far.csv").write_text("site,other,latency\ndev,branch,2.5\ndev,moon,9\n")
     return tmp_path
 
 
@@ -139,6 +140,12 @@ WRONG = [
     (["simulate", "bank.toml", "--causal", "--policy", "available"], 2, "takes delivery safe"),
     (["explore", "bank.toml", "--fault", "crash"], 2, "--fault goes with --change"),
     (["explore", "bank.toml", "--change", "leave tables dev-1", "--fault", "flood"], 2, "--fault flood: give one of"),
+    (["simulate", "bank.toml", "--protocol", "arrow", "--tree", "latency"], 2, "--tree latency: give --latencies FILE"),
+    (["simulate", "bank.toml", "--by-source"], 2, "protocol propagation has no swap object"),
+    (["simulate", "bank.toml", "--by-source", "--churn", "0.1"], 2, "are for groups that do not change"),
+    (["explore", "bank.toml", "--latencies", "far.csv"], 2, "'moon' is not a site of this case"),
+    (["simulate", "bank.toml", "--latencies", "far.csv"], 2, "'moon' is not a site of this run"),
+    (["simulate", "bank.toml", "--direct-bytes", "1"], 2, "bodies are sent directly with sequencer"),
     (["simulate", "bank.toml", "--loss", "1.5"], 2, "--loss 1.5: must be at least 0 and below 1"),
 ]
 

@@ -60,6 +60,8 @@ class Shape(StrEnum):
     """All below the root: two hops at most, and the root carries everything."""
     PATH = "path"
     """One below the other: nobody has more than two neighbours."""
+    LATENCY = "latency"
+    """A minimum spanning tree of the latencies between sites; its root is the site that is nearest to all."""
 
 
 class Planner(StrEnum):

@@ -12,7 +12,7 @@ import pytest
 
 from ordercast import InputError, Membership, read_membership
 from ordercast.bench.live import read_workload
-from ordercast.membership.files import read_weights
+from ordercast.membership.files import read_latencies, read_weights
 
 GROUPS = {"α 1": ["ü", "b"], "g.2": ["b", "名前", "c"]}
 
@@ -221,3 +221,26 @@ def test_the_table_of_groups_is_read_without_arrays() -> None:
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
 
     assert done.stdout == "set()\n"
+
+
+def test_latencies_of_pairs(tmp_path: Path) -> None:
+    path = write(tmp_path / "far.csv", "site,other,latency\na,b,0.5\nc,a,3\n")
+
+    assert {("a", "b"): 0.5, ("c", "a"): 3.0} == read_latencies(path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ("a,b,0", "line 2: latency '0' is not a number above 0"),
+        ("a,b,soon", "line 2: latency 'soon' is not a number above 0"),
+        ("a,b,nan", "line 2: latency 'nan' is not a number above 0"),
+        ("a,a,1", "line 2: a site and itself"),
+        ("a,b,1\nb,a,2", "line 3: b, a appear twice"),
+        ("a,b", "line 2: 2 fields where the header has 3"),
+    ],
+)
+def test_wrong_latencies(tmp_path: Path, rows: str, why: str) -> None:
+    with pytest.raises(InputError) as error:
+        read_latencies(write(tmp_path / "far.csv", f"site,other,latency\n{rows}\n"))
+    assert str(error.value).endswith(why)

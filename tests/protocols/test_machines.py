@@ -156,6 +156,19 @@ def test_every_interleaving_with_bodies_that_are_sent_directly(faults: dict[str,
     assert explored.ends > 5
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["arrow", "combining", "hybrid"])
+@pytest.mark.parametrize("faults", EXPLORED, ids=str)
+def test_every_interleaving_where_sources_multicast(protocol: str, faults: dict[str, int]) -> None:
+    """HTW00 3: the swap goes without the body, its answer goes to the source."""
+    case = small_case(protocol, faults)
+    explored = Explorer(dataclasses.replace(case, deployment=replace(case.deployment, by_source=True))).run()
+
+    assert explored.complete
+    assert {} == explored.findings, explored.trace
+    assert explored.ends > 5
+
+
 def test_causality_that_passes_through_another_class() -> None:
     """Seed 194 of the campaign: x sends to one class, then to another; who delivers the second sends to the first."""
     verdict = run(scenario(("propagation", True), "jitter", 194))

@@ -64,6 +64,8 @@ MUTANTS: list[tuple[str, str, str, str, tuple[str, bool]]] = [
     ("history forgets too early", Q, "min(self.stable[group].values())", "max(self.stable[group].values())", ("sequencer", False)),
     ("latest numbers are not told", Q, " if self.told.get(site) == numbers]", " if False]", ("sequencer", False)),
     ("requests are not repeated", Q, "if since < now:", "if False:", ("sequencer", False)),
+    ("the answer of a swap goes to its finder", S, "effects.append(self.edges.send(envelope.source, 1, Found(predecessor, envelope.number)))", "self._multicast(predecessor, envelope, effects)", ("arrow", False)),
+    ("a source multicasts without its body", S, "self._multicast(predecessor, self.asking.pop(number)[0], effects)", "self._multicast(predecessor, msgspec.structs.replace(self.asking.pop(number)[0], body=b''), effects)", ("hybrid", False)),
     ("a place without a body is delivered", Q, '"its body has not come from its sender" if accept.bare else None', "None", ("sequencer", False)),
     ("a body that comes after its place is not looked at", Q, "if accept.bare and key[0] == part and", "if False and", ("sequencer", False)),
     ("a body that comes late is kept", Q, "envelope.number > self.last.get(sender, 0) and ", "", ("sequencer", False)),

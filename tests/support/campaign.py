@@ -40,8 +40,9 @@ def scenario(kind: Kind, mix: str, seed: int) -> Scenario:
         protocol.removesuffix("-hybrid"),
         groups_alone=alone,
         planner=Planner.BEST if chance.random() < 0.05 else chance.choice(QUICK),
-        tree=list(Shape)[seed % 3] if protocol in MACHINES and MACHINES[protocol].tree else Shape.BALANCED,
+        tree=list(Shape)[seed % 4] if protocol in MACHINES and MACHINES[protocol].tree else Shape.BALANCED,
         upper=seed // 3 % 4 if protocol == "hybrid" else 1,
+        by_source=seed // 4 % 2 == 0 and protocol in MACHINES and MACHINES[protocol].by_source,
         sequencers=("q1", "q2", min(members.sites))[: seed % 4] if protocol.startswith("sequencer") else (),
         direct_bytes=seed // 4 % 2 if protocol.startswith("sequencer") else 0,
         level=level,
@@ -54,11 +55,14 @@ def scenario(kind: Kind, mix: str, seed: int) -> Scenario:
         seed=seed,
         prefix=True,
     )
+    apart = random.Random(f"latencies {seed}")
+    pairs = [(one, other) for one in members.sites for other in members.sites if one < other]
+    latencies = {pair: apart.choice([0.2, 1.0, 5.0]) for pair in pairs} if case.tree is Shape.LATENCY else {}
     if mix == "calm":
-        return case
+        return dataclasses.replace(case, network=Network(latencies=latencies))
     if mix == "jitter":
-        return dataclasses.replace(case, network=Network(jitter=4.0))
-    lossy = Network(jitter=2.0, loss=0.1, duplicate=0.1)
+        return dataclasses.replace(case, network=Network(jitter=4.0, latencies=latencies))
+    lossy = Network(jitter=2.0, loss=0.1, duplicate=0.1, latencies=latencies)
     if mix == "lossy":
         return dataclasses.replace(case, network=lossy)
     sites = deploy(case).sites

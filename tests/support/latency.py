@@ -42,13 +42,23 @@ class _Clocked(World):
 
 
 def until_ordered(
-    protocol: str, senders: int, at_once: bool, rounds: int = 20, sites: int = 64, shape: Shape = Shape.BALANCED
-) -> tuple[float, float, int]:
-    """Return mean and worst latency until ordered, and the most hops."""
+    protocol: str, senders: int, at_once: bool, rounds: int = 20, sites: int = 64, shape: Shape = Shape.BALANCED,
+    *, towns: int = 0, by_source: bool = False,
+) -> tuple[float, float, int]:  # fmt: skip
+    """Return mean and worst latency until ordered, and the most hops.
+
+    With `towns` sites are near those of their town (0.1) and far from others (10), whatever their names.
+    """
     names = [f"s{index:03}" for index in range(sites)]
-    deployment = deploy(Scenario(Membership.of({"all": names}), protocol, tree=shape, senders=0))
+    pairs = [(one, other) for one in range(sites) for other in range(one) if towns]
+    far = {(names[one], names[other]): 0.1 if one % towns == other % towns else 10.0 for one, other in pairs}
+    network = Network(latencies=far)
+    case = Scenario(
+        Membership.of({"all": names}), protocol, tree=shape, senders=0, network=network, by_source=by_source
+    )
+    deployment = deploy(case)
     deployment = replace(deployment, groups=replace(deployment.groups, sources=tuple(names)))
-    world = _Clocked(deployment, network=Network(), tick=1.0)
+    world = _Clocked(deployment, network=network, tick=1.0)
     world.watch_orders()
     chance = random.Random(0)
     begun: dict[tuple[str, int], float] = {}

@@ -162,7 +162,7 @@ def test_who_waits_for_a_state_gets_what_comes_to_another_group_too() -> None:
 
 
 def test_what_only_a_removed_site_had_is_told_and_not_judged() -> None:
-    """p delivers s:2 and is removed, and comes back with an empty disk; its source sends s:2 again, in another class."""
+    """Site p delivers s:2, is removed, and comes back with an empty disk; s:2 is sent again, in another class."""
     view = Change(2, "view", "x", 2, ("q",), (), ("p",))
     one = Log([message("p", 0, 1), message("p", 1, 2)], [view], X)
     other = [message("q", 0, 1), message("q", 2, 2, epoch=2), message("q", 4, 3, epoch=3)]

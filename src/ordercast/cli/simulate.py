@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ordercast.errors import InputError
-from ordercast.membership.files import read_membership
+from ordercast.membership.files import read_latencies, read_membership
 from ordercast.names import ClassRule, Delivery, Level, Planner, Policy, Shape
 from ordercast.show.terminal import Screen
 
@@ -28,6 +28,13 @@ def sites_of(text: str) -> tuple[str, ...]:
     return tuple(sorted({site for site in text.split(",") if site}))
 
 
+def _latencies(path: Path | None, tree: Shape) -> dict[tuple[str, str], float]:
+    """Return the latencies of a file; a tree by latency needs one."""
+    if path is None and tree is Shape.LATENCY:
+        raise InputError("--tree latency: give --latencies FILE")
+    return {} if path is None else read_latencies(path)
+
+
 def simulate(
     membership: Path,
     /,
@@ -35,6 +42,8 @@ def simulate(
     protocol: Protocol = "propagation",
     planner: Planner = Planner.ELIMINATION,
     tree: Shape = Shape.BALANCED,
+    latencies: Path | None = None,
+    by_source: Annotated[bool, Parameter(negative="")] = False,
     upper: int = 1,
     sequencers: str = "",
     direct_bytes: int = 0,
@@ -76,7 +85,11 @@ def simulate(
     planner
         For propagation: greedy, elimination, metagroup, central or best.
     tree
-        For arrow, combining and their counting versions: balanced, star or path; hybrid too.
+        For arrow, combining and their counting versions: balanced, star, path or latency; hybrid too.
+    latencies
+        How long a message takes between two sites: CSV with columns site, other, latency; others take 1.
+    by_source
+        For arrow, combining and hybrid: who finds the predecessor tells the source, which multicasts (HTW00 §3).
     upper
         For hybrid: how many levels of the tree below its root run the arrow; those below combine.
     sequencers
@@ -145,12 +158,11 @@ def simulate(
         raise InputError("--messages and --senders must be at least 1, --jitter at least 0")
     members = read_membership(membership).with_unions(unions_of(union))
     if churn or change or suspect or policy is not None or delivery is not None:
-        fixed = (
-            tree is not Shape.BALANCED or upper != 1 or classes is not None or out is not None or picture is not None
-        )
-        if fixed or workload != "uniform":
+        fixed = tree is not Shape.BALANCED or upper != 1 or by_source or latencies is not None or classes is not None
+        if fixed or out is not None or picture is not None or workload != "uniform":
             raise InputError(
-                "--classes, --tree, --upper, --out, --picture and --workload are for groups that do not change"
+                "--classes, --tree, --upper, --by-source, --latencies, --out, --picture and --workload are for groups"
+                " that do not change"
             )
         from ordercast.cli.changes import simulate_changes
 
@@ -171,16 +183,17 @@ def simulate(
             as_json=as_json,
         )
     cuts = tuple(_cut(text) for text in cut)
-    network = Network(jitter=jitter, loss=loss, duplicate=duplicate, cuts=cuts)
+    network = Network(jitter=jitter, loss=loss, duplicate=duplicate, cuts=cuts, latencies=_latencies(latencies, tree))
     crashes = tuple(_crash(text) for text in crash)
     scenario = Scenario(
-        members, protocol, planner, tree=tree, upper=upper, sequencers=sites_of(sequencers),
-        direct_bytes=direct_bytes, level=level,
+        members, protocol, planner, tree=tree, upper=upper, by_source=by_source,
+        sequencers=sites_of(sequencers), direct_bytes=direct_bytes, level=level,
         class_rule=classes, causal=causal, messages=messages, senders=senders, span=max(messages / 2, 1.0),
         workload=workload, several=several, network=network, crashes=crashes, seed=seed,
     )  # fmt: skip
     known = deploy(scenario).sites
-    for site in [c.site for c in crashes] + [site for c in cuts for site in (c.a, c.b)]:
+    pairs = [*network.latencies, *((c.a, c.b) for c in cuts)]
+    for site in [c.site for c in crashes] + [site for pair in pairs for site in pair]:
         if site not in known:
             raise InputError(f"{site!r} is not a site of this run (sites: {', '.join(known)[:200]})")
     film = Film(known) if picture is not None else None
@@ -280,6 +293,8 @@ def explore(
     protocol: Protocol = "propagation",
     planner: Planner = Planner.ELIMINATION,
     tree: Shape = Shape.BALANCED,
+    latencies: Path | None = None,
+    by_source: Annotated[bool, Parameter(negative="")] = False,
     upper: int = 1,
     sequencers: str = "",
     direct_bytes: int = 0,
@@ -314,7 +329,11 @@ def explore(
     planner
         For propagation: greedy, elimination, metagroup, central or best.
     tree
-        For arrow, combining and their counting versions: balanced, star or path; hybrid too.
+        For arrow, combining and their counting versions: balanced, star, path or latency; hybrid too.
+    latencies
+        How long a message takes between two sites: CSV with columns site, other, latency; others take 1.
+    by_source
+        For arrow, combining and hybrid: who finds the predecessor tells the source, which multicasts (HTW00 §3).
     upper
         For hybrid: how many levels of the tree below its root run the arrow; those below combine.
     sequencers
@@ -362,6 +381,7 @@ def explore(
     from msgspec.structs import replace
 
     from ordercast.sim.explorer import Case, Explorer
+    from ordercast.sim.network import Network
     from ordercast.sim.scenario import Scenario, deploy
     from ordercast.sim.workload import unions
 
@@ -369,8 +389,11 @@ def explore(
         raise InputError("--messages and --states must be at least 1, faults at least 0")
     members = read_membership(membership).with_unions(unions_of(union))
     if change:
-        if tree is not Shape.BALANCED or upper != 1 or classes is not None or picture is not None:
-            raise InputError("--classes, --tree, --upper and --picture are for groups that do not change")
+        fixed = tree is not Shape.BALANCED or upper != 1 or by_source or latencies is not None or classes is not None
+        if fixed or picture is not None:
+            raise InputError(
+                "--classes, --tree, --upper, --by-source, --latencies and --picture are for groups that do not change"
+            )
         if losses or duplicates or crashes or reorder:
             raise InputError("with --change give faults as --fault")
         from ordercast.cli.changes import explore_change
@@ -391,11 +414,15 @@ def explore(
     if fault:
         raise InputError("--fault goes with --change; without it give --losses, --duplicates, --crashes or --reorder")
     scenario = Scenario(
-        members, protocol, planner, tree=tree, upper=upper, sequencers=sites_of(sequencers),
+        members, protocol, planner, tree=tree, upper=upper, by_source=by_source,
+        network=Network(latencies=_latencies(latencies, tree)), sequencers=sites_of(sequencers),
         direct_bytes=direct_bytes, level=level,
         class_rule=classes, causal=causal, senders=2, seed=seed,
     )  # fmt: skip
     deployment = deploy(scenario)
+    for site in [site for pair in scenario.network.latencies for site in pair]:
+        if site not in deployment.sites:
+            raise InputError(f"{site!r} is not a site of this case (sites: {', '.join(deployment.sites)[:200]})")
     sources, groups = deployment.groups.sources, [(group,) for group in sorted(deployment.groups.members)]
     several = list(deployment.groups.unions) or unions(deployment.groups)[:1]
     destinations = [*groups[:1], *several, *groups[1:]]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ordercast.errors import InputError
 from ordercast.membership.table import Indices, Membership
 from ordercast.membership.toml import check_group, groups_in, read_toml, table_in, unions_in
-from ordercast.names import GroupId
+from ordercast.names import GroupId, SiteId
 
 
 def existing(path: str | Path) -> Path:
@@ -88,6 +88,27 @@ def _weights_in(path: Path) -> dict[GroupId, Any]:
                 raise InputError(f"{path}: row {_first_repeat(groups)}: a group appears twice")
         case _:
             raise InputError(f"{path}: a weights file ends in .toml, .csv or .parquet, not {path.suffix!r}")
+    return found
+
+
+def read_latencies(path: str | Path) -> dict[tuple[SiteId, SiteId], float]:
+    """Read how long a message takes between two sites: CSV with columns `site`, `other`, `latency`."""
+    path = existing(path)
+    if path.suffix.lower() != ".csv":
+        raise InputError(f"{path}: a file of latencies ends in .csv, not {path.suffix!r}")
+    rows = read_csv(path, ("site", "other", "latency"))
+    found: dict[tuple[SiteId, SiteId], float] = {}
+    for line, site, other, text in zip(*(rows[name] for name in ("line", "site", "other", "latency")), strict=True):
+        try:
+            latency = float(text)
+        except ValueError:
+            latency = -1.0
+        if not 0 < latency <= 1e9:
+            raise InputError(f"{path}: line {line}: latency {text!r} is not a number above 0")
+        if site == other or (site, other) in found or (other, site) in found:
+            why = "a site and itself" if site == other else f"{site}, {other} appear twice"
+            raise InputError(f"{path}: line {line}: {why}")
+        found[site, other] = latency
     return found
 
 

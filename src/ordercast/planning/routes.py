@@ -1,6 +1,6 @@
 """A plan as machines read it: the next hops of each destination, and the trees of the swap objects."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ordercast.errors import LocalError
 from ordercast.names import GroupId, Shape, SiteId
@@ -110,12 +110,18 @@ class Routes:
 
 
 class SpanningTree:
-    """A tree over some sites, for the swap objects; the sites are numbered by name, and the first is the root."""
+    """A tree over some sites, for the swap objects; its root is the first by name, or the one nearest to all."""
 
-    def __init__(self, sites: Sequence[SiteId], shape: Shape = Shape.BALANCED) -> None:
+    def __init__(
+        self, sites: Sequence[SiteId], shape: Shape = Shape.BALANCED,
+        latencies: Mapping[tuple[SiteId, SiteId], float] | None = None,
+    ) -> None:  # fmt: skip
+        """`latencies`: of pairs of sites, for a tree by latency; a pair that is not named takes 1."""
         self.sites, self.shape = tuple(sorted(sites)), shape
-        self.root = self.sites[0]
+        self.root, self._parents = self.sites[0], dict[SiteId, SiteId]()
         self._number = {site: index for index, site in enumerate(self.sites)}
+        if shape is Shape.LATENCY:
+            self.root, self._parents = nearest_tree(self.sites, latencies or {})
 
     def __contains__(self, site: SiteId) -> bool:
         return site in self._number
@@ -136,9 +142,30 @@ class SpanningTree:
 
     def parent(self, site: SiteId) -> SiteId | None:
         """Return the parent of a site, None at the root."""
+        if self.shape is Shape.LATENCY:
+            return self._parents.get(site)
         number = self._number.get(site)
         if not number:
             return None
         if self.shape is Shape.BALANCED:
             return self.sites[(number - 1) // 2]
         return self.sites[0 if self.shape is Shape.STAR else number - 1]
+
+
+def nearest_tree(
+    sites: Sequence[SiteId], latencies: Mapping[tuple[SiteId, SiteId], float]
+) -> tuple[SiteId, dict[SiteId, SiteId]]:
+    """Return the site nearest to all, and the parents in a minimum spanning tree below it (Prim's algorithm)."""
+
+    def between(one: SiteId, other: SiteId) -> float:
+        return latencies.get((one, other), latencies.get((other, one), 1.0))
+
+    root = min(sites, key=lambda site: (sum(between(site, other) for other in sites if other != site), site))
+    nearest = {site: (between(root, site), root) for site in sites if site != root}
+    parents: dict[SiteId, SiteId] = {}
+    while nearest:
+        site = min(nearest, key=lambda name: (nearest[name][0], name))
+        parents[site] = nearest.pop(site)[1]
+        for other, known in nearest.items():
+            nearest[other] = min(known, (between(site, other), site))
+    return root, parents

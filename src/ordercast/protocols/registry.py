@@ -73,6 +73,8 @@ class Protocol(msgspec.Struct, frozen=True):
     """It has a swap object or a counter, on a tree of any shape."""
     upper: bool = False
     """An upper part of its tree, of any height, is another one."""
+    by_source: bool = False
+    """Sources can multicast their messages themselves, or who finds the predecessor does (HTW00 §3, §4)."""
     receipts: bool = False
     """Sources can learn of the place and the safety of their messages."""
     sequencers: bool = False
@@ -110,6 +112,10 @@ class Deployment(msgspec.Struct, frozen=True, dict=True):
     """The tree of a swap object, where the protocol has one."""
     upper: int = 1
     """With hybrid: so many levels below the root run the arrow."""
+    by_source: bool = False
+    """With a swap object: sources multicast their messages themselves (HTW00 §3)."""
+    latencies: dict[tuple[SiteId, SiteId], float] = {}
+    """For a tree by latency: of pairs of sites, in any order; others take 1."""
     direct_bytes: int = 0
     """With sequencer: bodies of so many bytes or more go from their senders to the members directly; 0: none."""
     placed: dict[ClassId, tuple[SiteId, ...]] = {}
@@ -125,6 +131,10 @@ class Deployment(msgspec.Struct, frozen=True, dict=True):
             raise InputError(f"protocol {self.protocol} has no tree of a swap object: --tree is for arrow and the like")
         if self.upper < 0 or (self.upper != 1 and not self.kind.upper):
             raise InputError(f"--upper is for hybrid, and at least 0; not {self.upper} for {self.protocol}")
+        if self.by_source and not self.kind.by_source:
+            raise InputError(
+                f"protocol {self.protocol} has no swap object: --by-source is for arrow, combining, hybrid"
+            )
         if self.direct_bytes < 0 or (self.direct_bytes and not self.kind.sequencers):
             raise InputError(f"bodies are sent directly with sequencer: not {self.direct_bytes} bytes, {self.protocol}")
         if self.causal:
@@ -171,7 +181,9 @@ class Deployment(msgspec.Struct, frozen=True, dict=True):
     def tree(self, class_id: ClassId) -> SpanningTree:
         """Return the tree of the swap object of a class."""
         if class_id not in self._trees:
-            self._trees[class_id] = SpanningTree(tuple(self.groups.order_class(class_id).sites), self.shape)
+            self._trees[class_id] = SpanningTree(
+                tuple(self.groups.order_class(class_id).sites), self.shape, self.latencies
+            )
         return self._trees[class_id]
 
     @cached_property
@@ -280,7 +292,8 @@ def _sequencing(d: Deployment, order_class: OrderClass, source: Source) -> Machi
 def _swap(make: Callable[[SiteId, SpanningTree], SwapObject]) -> Make:
     def machine(d: Deployment, order_class: OrderClass, source: Source) -> Machine:
         tree = d.tree(order_class.id)
-        return SwapMulticast(order_class, source, tree, make(source.me, tree) if source.me in tree else None)
+        swap_object = make(source.me, tree) if source.me in tree else None
+        return SwapMulticast(order_class, source, tree, swap_object, by_source=d.by_source)
 
     return machine
 
@@ -303,9 +316,13 @@ MACHINES: dict[str, Protocol] = {
         _propagation, PropagationState, Causal.APART, plan=True, closes=True, names_earlier=True, receipts=True
     ),
     "sequencer": Protocol(_sequencing, SequencingState, Causal.ANY, closes=True, sequencers=True, groups_alone=True),
-    "arrow": Protocol(_swap(lambda me, tree: Arrow(me, tree.parent(me))), SwapState, tree=True, closes=True),
-    "combining": Protocol(_swap(lambda me, tree: Combining(me, tree.parent(me))), SwapState, tree=True, closes=True),
-    "hybrid": Protocol(_hybrid, SwapState, tree=True, closes=True, upper=True),
+    "arrow": Protocol(
+        _swap(lambda me, tree: Arrow(me, tree.parent(me))), SwapState, tree=True, closes=True, by_source=True
+    ),
+    "combining": Protocol(
+        _swap(lambda me, tree: Combining(me, tree.parent(me))), SwapState, tree=True, closes=True, by_source=True
+    ),
+    "hybrid": Protocol(_hybrid, SwapState, tree=True, closes=True, upper=True, by_source=True),
     "arrow-counting": Protocol(_counting(ArrowCounter), CountingState, tree=True),
     "combining-counting": Protocol(_counting(CombiningCounter), CountingState, tree=True),
     "two-phase": Protocol(

@@ -1,6 +1,7 @@
 """Links: delay, jitter, loss, duplication, cuts; the cost models of GS88 §4."""
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -34,11 +35,17 @@ class Network:
     loss: float = 0.0
     duplicate: float = 0.0
     cuts: tuple[Cut, ...] = field(default=())
+    latencies: Mapping[tuple[SiteId, SiteId], float] = field(default_factory=dict)
+    """Of pairs of sites, in any order; others take `latency`."""
 
     @cached_property
     def plain(self) -> bool:
         """Whether every message arrives once, after the latency."""
-        return not (self.jitter or self.loss or self.duplicate or self.cuts)
+        return not (self.jitter or self.loss or self.duplicate or self.cuts or self.latencies)
+
+    def between(self, one: SiteId, other: SiteId) -> float:
+        """Return the latency between two sites."""
+        return self.latencies.get((one, other), self.latencies.get((other, one), self.latency))
 
     def delays(self, chance: random.Random, sender: SiteId, receiver: SiteId, now: float) -> list[float]:
         """Return when the copies of a message arrive, counted from its departure; none when it is lost."""
@@ -47,9 +54,10 @@ class Network:
         if self.loss and chance.random() < self.loss:
             return []
         copies = 2 if self.duplicate and chance.random() < self.duplicate else 1
+        latency = self.between(sender, receiver) if self.latencies else self.latency
         if not self.jitter:
-            return [self.latency] * copies
-        return [self.latency + self.jitter * chance.random() for _ in range(copies)]
+            return [latency] * copies
+        return [latency + self.jitter * chance.random() for _ in range(copies)]
 
     def is_cut(self, one: SiteId, other: SiteId, now: float) -> bool:
         """Whether nothing passes between two sites now, at least one way."""

@@ -38,6 +38,8 @@ class Scenario:
     """With hybrid: so many levels of the tree below its root run the arrow."""
     sequencers: tuple[SiteId, ...] = ()
     """Who sequences, with protocol sequencer; also sites in no group. Without any, members do."""
+    by_source: bool = False
+    """With a swap object: sources multicast their messages themselves (HTW00 §3)."""
     direct_bytes: int = 0
     """With sequencer: bodies of so many bytes or more go to members directly; 0: none."""
     level: Level = Level.ACYCLIC
@@ -116,7 +118,8 @@ def deploy(scenario: Scenario) -> Deployment:
         raise InputError(f"protocol {protocol} has no sequencers")
     return Deployment(
         protocol, groups, plan, level, scenario.causal, scenario.receipts,
-        shape=scenario.tree, upper=scenario.upper, direct_bytes=scenario.direct_bytes,
+        shape=scenario.tree, upper=scenario.upper, by_source=scenario.by_source,
+        latencies=dict(scenario.network.latencies), direct_bytes=scenario.direct_bytes,
         placed=placed(groups, scenario.sequencers),
     )  # fmt: skip
 

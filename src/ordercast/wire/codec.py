@@ -42,6 +42,7 @@ KINDS: dict[int, type[Message]] = {
     Tag.SWAP: swap.Swap,
     Tag.REQUEST: swap.Request,
     Tag.ORDERED: swap.Ordered,
+    Tag.FOUND: swap.Found,
     Tag.ASK_COUNT: counting.Ask,
     Tag.COUNT: counting.Count,
     Tag.GRANT: counting.Grant,

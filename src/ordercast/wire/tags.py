@@ -28,6 +28,7 @@ class Tag(IntEnum):
     SWAP = 40
     REQUEST = 41
     ORDERED = 42
+    FOUND = 43
     ASK_COUNT = 50
     COUNT = 51
     GRANT = 52

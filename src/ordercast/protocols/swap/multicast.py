@@ -1,9 +1,10 @@
 """Predecessor order over a swap object (HTW00 §3), one object per class (errata 44).
 
-A swap object answers "which message came right before mine?". Whoever learns the answer multicasts the pair (HTW00 §3):
-the body to the members of the destination, a stub to the other sites of the class, so that nobody waits for a
-predecessor it never gets. A site delivers a message right after its predecessor, and because it sees every stub it can
-count: the count is the position, and the stamp (errata 47).
+A swap object answers "which message came right before mine?". The pair is multicast: the body to the members of the
+destination, a stub to the other sites of the class, so that nobody waits for a predecessor it never gets. Who finds the
+predecessor multicasts the pair at once (§4), and the body travels with the swap; or it tells the source, which
+multicasts (§3): one hop more, and bodies take the shortest way. A site delivers a message right after its predecessor,
+and because it sees every stub it can count: the count is the position, and the stamp (errata 47).
 
 The object is an arrow (`protocols.arrow`), a combining tree (`protocols.combining`) or both (`protocols.hybrid`). A
 source outside the class asks the root of the class's tree to swap for it.
@@ -71,6 +72,17 @@ class Ordered(Message, frozen=True, gc=False, tag=42):
         return f"Ordered {self.envelope} after {before}"
 
 
+class Found(Message, frozen=True, gc=False, tag=43):
+    """The answer of a swap, for its source to multicast: the predecessor of its message."""
+
+    predecessor: MsgKey | None
+    number: int
+
+    def __str__(self) -> str:
+        before = "⊥" if self.predecessor is None else f"{self.predecessor[0]}:{self.predecessor[2]}"
+        return f"Found {before} before {self.number}"
+
+
 class ArrowState(msgspec.Struct, array_like=True, tag="arrow"):
     """The state of an arrow."""
 
@@ -132,7 +144,7 @@ NOTHING = Swapped()
 class SwapState(msgspec.Struct, array_like=True, tag="swap"):
     """The whole state of a machine."""
 
-    edges: EdgesState[Swap | Request | Ordered]
+    edges: EdgesState[Swap | Request | Ordered | Found]
     swap_object: ObjectState | None
     last: MsgKey | None
     count: int
@@ -141,20 +153,24 @@ class SwapState(msgspec.Struct, array_like=True, tag="swap"):
     waiting: list[tuple[MsgKey | None, Envelope, float]]
     finishing: bool = False
     finished: bool = False
+    asking: list[tuple[Envelope, float]] = []
 
     def durable(self) -> object:
         """Return what a replay rebuilds: all but what the edges call volatile, and times."""
         waiting = [(predecessor, envelope) for predecessor, envelope, _ in self.waiting]
-        ending = (self.finishing, self.finished)
-        return self.edges.durable(), self.swap_object, self.last, self.count, self.done, waiting, ending
+        own = (self.finishing, self.finished, [envelope for envelope, _ in self.asking])
+        return self.edges.durable(), self.swap_object, self.last, self.count, self.done, waiting, own
 
 
 class SwapMulticast:
     """One site's part: swap, multicast the pair, deliver after the predecessor."""
 
     def __init__(
-        self, order_class: OrderClass, source: Source, tree: SpanningTree, swap_object: SwapObject | None
-    ) -> None:
+        self, order_class: OrderClass, source: Source, tree: SpanningTree, swap_object: SwapObject | None,
+        *, by_source: bool = False,
+    ) -> None:  # fmt: skip
+        """`by_source`: sources multicast their messages themselves (§3), not who finds the predecessor (§4)."""
+        self.by_source = by_source
         self.me, self.groups, self.source, self.tree, self.object = source.me, order_class, source, tree, swap_object
         self.edges = Edges(self.me, order_class.id, streams=2)
         self.epoch = stamps.first_of(order_class.id)
@@ -163,6 +179,7 @@ class SwapMulticast:
         self.done: dict[tuple[SiteId, int], int] = {}  # the same for each source and incarnation
         self.waiting: dict[MsgKey | None, tuple[Envelope, float]] = {}  # by predecessor
         self.finishing = self.finished = False  # the class closes; all of it is here
+        self.asking: dict[int, tuple[Envelope, float]] = {}  # by number: own messages without a predecessor (§3)
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event to completion."""
@@ -195,12 +212,20 @@ class SwapMulticast:
         self.groups.origin(self.me, multicast.groups)
         envelope = self.source.envelope(self.groups.id, multicast)
         if self.object is not None:
-            self._swap(self.me, Swap(envelope, key_of(envelope)), effects)
+            swapped = envelope
+            if self.by_source:
+                self.asking[envelope.number] = (envelope, self.edges.now)
+                swapped = msgspec.structs.replace(envelope, body=b"")
+            self._swap(self.me, Swap(swapped, key_of(envelope)), effects)
         else:
             effects.append(self.edges.send(self.tree.root, 0, Request(envelope)))
 
     def _check(self, sender: SiteId, message: Message) -> None:
         """Refuse what no honest peer sends, before anything changes (errata 62)."""
+        if isinstance(message, Found):
+            if not self.by_source or self.me not in self.tree or sender not in self.tree:
+                raise PeerError(f"{sender} sent {self.me} what is not its to send: {message}")
+            return
         if not isinstance(message, Swap | Request | Ordered):
             raise PeerError(f"{sender} sent what is not for a swap: {message}")
         envelope = message.envelope
@@ -236,6 +261,10 @@ class SwapMulticast:
                 self._swap(self.me, Swap(envelope, key_of(envelope)), effects)
             case Ordered(predecessor, envelope):
                 self._order(predecessor, envelope, effects)
+            case Found(predecessor, number):
+                if number not in self.asking:
+                    raise PeerError(f"{sender} sent {message}, and that is known or was not asked")
+                self._multicast(predecessor, self.asking.pop(number)[0], effects)
 
     def _has_passed(self, key: MsgKey | None) -> bool:
         """Whether what follows this message is known already: a second one would fork the chain (errata 49)."""
@@ -251,7 +280,12 @@ class SwapMulticast:
         for to, swap in swapped.forward:
             effects.append(self.edges.send(to, 0, swap))
         for predecessor, envelope in swapped.ordered:
-            self._multicast(predecessor, envelope, effects)
+            if envelope.source == self.me and envelope.number in self.asking:
+                self._multicast(predecessor, self.asking.pop(envelope.number)[0], effects)
+            elif self.by_source and envelope.groups and envelope.source in self.tree and not self.ended:
+                effects.append(self.edges.send(envelope.source, 1, Found(predecessor, envelope.number)))
+            else:
+                self._multicast(predecessor, envelope, effects)
 
     def _multicast(self, predecessor: MsgKey | None, envelope: Envelope, effects: list[Effect]) -> None:
         """Send the pair: the body to members only, a stub to the rest of the class (errata 44)."""
@@ -294,6 +328,7 @@ class SwapMulticast:
             for predecessor, (envelope, since) in self.waiting.items()
         ]
         combining = self.object.waiting if self.object is not None else []
+        waits += [Held(str(e), "its predecessor is not known yet", since) for e, since in self.asking.values()]
         waits += [Held(str(swap), "combining until the next tick", self.edges.now) for swap in combining]
         return self.edges.held() + waits
 
@@ -301,13 +336,14 @@ class SwapMulticast:
     def idle(self) -> bool:
         """Whether nothing waits and nothing is unacknowledged."""
         restless = self.object is not None and self.object.restless
-        return not restless and not self.waiting and self.edges.idle and self.finishing == self.finished
+        waits = restless or self.waiting or (self.asking and not self.ended)
+        return not waits and self.edges.idle and self.finishing == self.finished
 
     @property
     def under_way(self) -> int:
         """What the slowest peer has not acknowledged, or what is held here, whichever is more."""
         combining = len(self.object.waiting) if self.object is not None else 0
-        return max(self.edges.under_way, len(self.waiting), combining)
+        return max(self.edges.under_way, len(self.waiting), len(self.asking), combining)
 
     def snapshot(self) -> SwapState:
         """Return the whole state."""
@@ -315,7 +351,7 @@ class SwapMulticast:
         done = sorted((*key, number) for key, number in self.done.items())
         waiting = [(predecessor, *waits) for predecessor, waits in self.waiting.items()]
         waiting.sort(key=lambda entry: entry[0] or ("", 0, 0))
-        ending = (self.finishing, self.finished)
+        ending = (self.finishing, self.finished, [self.asking[number] for number in sorted(self.asking)])
         return SwapState(self.edges.snapshot(), swap_object, self.last, self.count, done, waiting, *ending)
 
     def restore(self, state: SwapState) -> None:
@@ -327,6 +363,7 @@ class SwapMulticast:
             self.object.restore(state.swap_object)
         self.last, self.count = state.last, state.count
         self.finishing, self.finished = state.finishing, state.finished
+        self.asking = {envelope.number: (envelope, since) for envelope, since in state.asking}
         self.done = {(source, incarnation): number for source, incarnation, number in state.done}
         self.waiting = {predecessor: (envelope, since) for predecessor, envelope, since in state.waiting}
 
