@@ -12,11 +12,12 @@ from ordercast.cli.backup import backup, restore
 from ordercast.cli.demo import demo
 from ordercast.cli.doctor import doctor
 from ordercast.cli.experiment import experiment
+from ordercast.cli.explore import explore
 from ordercast.cli.judge import judge
 from ordercast.cli.live import bench, certs, up
 from ordercast.cli.operate import apply, group, site
 from ordercast.cli.plan import plan
-from ordercast.cli.simulate import explore, simulate
+from ordercast.cli.simulate import simulate
 from ordercast.cli.talk import explain, send, status, tail
 from ordercast.errors import InputError, OrdercastError
 
