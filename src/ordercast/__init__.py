@@ -18,7 +18,7 @@ from ordercast.names import ClassRule, GroupId, Level, Objective, Planner, SiteI
 
 if TYPE_CHECKING:
     from ordercast.client.client import Client, connect
-    from ordercast.client.values import Delivered, Receipt, Restored, RolledBack, ViewChanged
+    from ordercast.client.values import Delivered, Gap, Receipt, Restored, RolledBack, ViewChanged
     from ordercast.live.config import Cluster, read_cluster
     from ordercast.live.site import Site
     from ordercast.membership.files import read_membership
@@ -45,6 +45,7 @@ _LATER = {
     "read_cluster": "live.config",
     "Delivered": "client.values",
     "Receipt": "client.values",
+    "Gap": "client.values",
     "Restored": "client.values",
     "RolledBack": "client.values",
     "ViewChanged": "client.values",
@@ -69,6 +70,7 @@ __all__ = [
     "Cluster",
     "Delivered",
     "DroppedError",
+    "Gap",
     "GroupId",
     "HistoryError",
     "InputError",

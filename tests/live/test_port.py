@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ordercast.client.client import connect
+from ordercast.client.values import Gap
 from ordercast.errors import DroppedError, LocalError, LostError
 from ordercast.live import answers, port, session
 from ordercast.node.settings import Limits
@@ -220,6 +221,46 @@ def test_a_reader_that_asked_to_be_dropped_is_told_where_to_go_on(tmp_path: Path
                 if len(got) == 200:
                     break
             assert got == list(range(200))
+
+    run(work())
+
+
+def test_a_client_that_prefers_gaps_is_told_what_it_misses(tmp_path: Path) -> None:
+    """HTW00 6.3, on a real connection: a client does not read, its site goes on; each position comes or is named."""
+
+    async def work() -> None:
+        config = cluster(tmp_path, ALONE, durable=True, limits=Limits(inbox_bytes=1_000_000))
+        async with alone(config) as site, connect(config.clients["p"]) as client:
+            await client.join(["a"], policy="gap")
+            for number in range(200):
+                await site.multicast("a", b"%d" % number + bytes(60_000), ack="safe")
+            seen: list[int] = []
+            missed = 0
+            async for event in client.events():
+                if isinstance(event, Gap):
+                    seen += range(event.first, event.last + 1)
+                    missed += event.last - event.first + 1
+                else:
+                    seen.append(event.position)
+                if len(seen) == 200:
+                    break
+            assert seen == list(range(200)) and missed > 50
+
+            await client.leave()
+            await client.join(["a"], policy="gap")
+            for _ in range(200):
+                await site.multicast("a", bytes(60_000), ack="safe")
+            with pytest.raises(LocalError, match="is a Gap: read events"):
+                async for _ in client:
+                    pass
+
+            await client.leave()
+
+            async def state(_: str) -> bytes:
+                return b""
+
+            with pytest.raises(LocalError, match="policy gap takes no snapshot"):
+                await client.join(["a"], policy="gap", snapshot=state)
 
     run(work())
 

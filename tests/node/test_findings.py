@@ -2,10 +2,13 @@
 
 import pytest
 
+from ordercast.client.values import Gap, Lot, RolledBack, said_in, said_lot
 from ordercast.errors import HistoryError
 from ordercast.node import inputs as io
+from ordercast.node.readers import Reader
 from ordercast.node.settings import Limits
 from ordercast.sim.faults import run
+from ordercast.wire import batch
 from tests.support.node_campaign import case
 from tests.support.small_worlds import SmallWorld
 
@@ -129,6 +132,44 @@ def test_a_reader_that_asked_for_it_is_dropped_and_told() -> None:
     assert all(name in world.answers for name in sent)
     assert reader.ended is not None
     assert "read on after position" in str(reader.ended)
+
+
+def test_a_reader_that_prefers_gaps_holds_nobody_up_and_is_told_of_them() -> None:
+    """HTW00 6.3, total order with gaps: what waits is skipped and said; what follows comes in order."""
+    world = SmallWorld("ab", Limits(inbox_bytes=400), x="ab")
+    reader = world.reader("a", policy="gap")
+    for _ in range(13):
+        sent = world.post("b", "x", size=60)
+        world.wait(0.5)
+        assert sent in world.answers
+
+    seen: list[int] = []
+    gaps = []
+    while (lot := reader.take()) is not None:
+        said = said_in(lot)
+        assert said is None or isinstance(said, Gap)
+        gaps += [(said.first, said.last)] if isinstance(said, Gap) else []
+        seen += range(said.first, said.last + 1) if isinstance(said, Gap) else [m.position for m in lot.messages()]
+
+    assert reader.ended is None and world.status("a").parked == 0
+    assert seen == list(range(13))
+    assert len(gaps) == 1 and gaps[0][0] == 0 and gaps[0][1] < 12
+
+
+def test_a_gap_hides_nothing_that_the_site_says_beside_messages() -> None:
+    """A rollback concerns what was read before the gap: it stays in the stream, between two gaps."""
+    reader = Reader("r", None, "gap", 0)
+    body = batch.pack(1, [b"x"])
+    for position in range(6):
+        lot = Lot(position, ("g",), "s", 1 + position, b"", body)
+        reader.put(said_lot(3, ("g",), RolledBack((0,))) if position == 3 else lot, 1)
+    reader.skip()
+    reader.put(Lot(6, ("g",), "s", 7, b"", body), 1)
+    reader.skip()
+
+    said = [said_in(lot) for lot in iter(reader.take, None)]
+    assert said == [Gap(0, 2, 2), RolledBack((0,), 3), Gap(4, 6, 6)]
+    assert reader.bytes == 0
 
 
 def test_messages_of_one_sender_keep_their_order() -> None:

@@ -109,7 +109,7 @@ def _habits(own: list[GroupId], mix: str, chance: random.Random) -> Habits:
     lazy = mix in ("readers", "everything")
     return Habits(
         groups,
-        policy=chance.choice(["block", "block", "drop"]),
+        policy=chance.choice(["block", "drop", "gap"]),
         every=chance.choice([0.0, 0.01, 0.1]) if lazy else 0.01,
         stops=chance.choice([0.0, 0.1, 0.3]) if lazy else 0.0,
         leaves=chance.choice([0.0, 0.1, 0.3]) if lazy else 0.02,

@@ -1,7 +1,6 @@
 """`ordercast send | tail | status | explain`: commands that speak to running sites, each with a time limit."""
 
 import asyncio
-import base64
 import contextlib
 import os
 import signal
@@ -23,7 +22,6 @@ from ordercast.show.terminal import Screen, shown
 
 if TYPE_CHECKING:
     from ordercast.client.client import Client
-    from ordercast.client.values import Event
     from ordercast.live.config import Cluster
 
 T = TypeVar("T")
@@ -185,6 +183,7 @@ def tail(
     at: str | None = None,
     after: int | None = None,
     count: int | None = None,
+    gaps: Annotated[bool, Parameter(negative="")] = False,
     timeout: float = 10.0,
     token: str | None = None,
     token_file: Path | None = None,
@@ -208,6 +207,8 @@ def tail(
         Start after this position; -1 is the very beginning. Without it, from now on.
     count
         Stop after so many.
+    gaps
+        Rather miss messages, and print which, than let the site wait for this terminal.
     timeout
         Seconds to wait for the site to answer.
     token
@@ -218,6 +219,7 @@ def tail(
         Print JSON lines.
 
     """
+    from ordercast.cli.events import as_json_event, as_line
     from ordercast.live.config import read_cluster
 
     if count is not None and count < 1:
@@ -228,12 +230,12 @@ def tail(
     async def run() -> int:
         left = count
         async with client_of(config, address, secret, limit) as client:
-            await client.join(list(groups) or None, after=after)
+            await client.join(list(groups) or None, after=after, policy="gap" if gaps else "block")
             async for event in client.events():
                 if as_json:
-                    print(msgspec.json.encode(_as_json(event)).decode(), flush=True)
+                    print(msgspec.json.encode(as_json_event(event)).decode(), flush=True)
                 else:
-                    print(_as_line(event), flush=True)
+                    print(as_line(event), flush=True)
                 if left is not None:
                     left -= 1
                     if left <= 0:
@@ -243,48 +245,6 @@ def tail(
     with contextlib.suppress(KeyboardInterrupt):
         return asyncio.run(run())
     return 0
-
-
-def _as_line(event: "Event") -> str:
-    """Return a message, or what a site says beside messages, as a line."""
-    from ordercast.client.values import Delivered, RolledBack, ViewChanged
-
-    match event:
-        case Delivered(position, group, source, number, body):
-            text = shown(body.decode("utf-8", "replace"))
-            return f"{position:6} {shown(group):16} {f'{source}:{number}':16} {text}"
-        case ViewChanged(group, members, joined, left, epoch, away):
-            changed = [f"+{site}" for site in joined] + [f"-{site}" for site in left]
-            told = f"members {','.join(members)} ({' '.join(changed)}) since configuration {epoch}"
-            gone = f", away {','.join(away)}" if away else ""
-            return f"{event.position:6} {shown(group):16} {'view':16} {told}{gone}"
-        case RolledBack(positions):
-            return f"{event.position:6} {'':16} {'rolled back':16} positions {positions[0]} to {positions[-1]}"
-    gap = ", what was there before is void" if event.gap else ""
-    return f"{event.position:6} {shown(event.group):16} {'state':16} {len(event.state)} bytes{gap}"
-
-
-def _as_json(event: "Event") -> dict[str, Any]:
-    """Return a message, its body as text if it is text, in base64 otherwise; or what a site says beside messages."""
-    from ordercast.client.values import Delivered, RolledBack, ViewChanged
-
-    told: dict[str, Any] = {"position": event.position}
-    match event:
-        case Delivered(_, group, source, number, body):
-            told |= {"group": group, "message": f"{source}:{number}"}
-            return told | _bytes("body", body)
-        case ViewChanged():
-            return told | {"event": "view"} | msgspec.structs.asdict(event)
-        case RolledBack(positions):
-            return told | {"event": "rolled_back", "positions": positions}
-    return told | {"event": "state", "group": event.group, "gap": event.gap} | _bytes("state", event.state)
-
-
-def _bytes(name: str, value: bytes) -> dict[str, str]:
-    try:
-        return {name: value.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(value).decode()}
 
 
 async def _ask_all(

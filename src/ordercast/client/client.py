@@ -232,8 +232,11 @@ class Client:
         returns this application's state of the group, which the joiner gets as `Restored`.
 
         A reader that is too far behind stops its site (`block`), or is dropped (`drop`): reading then raises
-        DroppedError, whose `after` is where to join again. The site's status calls the reader by `name`.
+        DroppedError, whose `after` is where to join again; or it misses messages (`gap`), and `events()` says which.
+        The site's status calls the reader by `name`.
         """
+        if policy == "gap" and snapshot is not None:
+            raise LocalError("who reads with gaps has no state to give: policy gap takes no snapshot")
         if groups is not None and not groups:
             raise LocalError("no group to read; without a list, all groups of the site are read")
         self._connection.raise_error()
@@ -299,7 +302,7 @@ class Client:
         return Messages(self._reading or _Later(self))
 
     def events(self) -> Events:
-        """Iterate over the one stream of this member: `Delivered | ViewChanged | RolledBack | Restored`."""
+        """Iterate over the one stream of this member: `Delivered | ViewChanged | RolledBack | Restored | Gap`."""
         return Events(self._reading or _Later(self))
 
     # Changes.

@@ -8,8 +8,8 @@ from ordercast.wire import batch
 from ordercast.wire.clients import AckLevel, Place, Policy
 
 __all__ = [
-    "AckLevel", "Delivered", "Destination", "Event", "Lot", "Place", "Policy", "Receipt", "Restored", "RolledBack",
-    "Said", "ViewChanged", "events_in", "place_of", "said_in", "said_lot", "tidy",
+    "AckLevel", "Delivered", "Destination", "Event", "Gap", "Lot", "Place", "Policy", "Receipt", "Restored",
+    "RolledBack", "Said", "ViewChanged", "events_in", "place_of", "said_in", "said_lot", "tidy",
 ]  # fmt: skip
 
 Destination = GroupId | tuple[GroupId, ...]
@@ -114,14 +114,22 @@ class Restored(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):
     position: int = -1
 
 
+class Gap(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=4):
+    """A reader with policy `gap` was too far behind: messages at these positions were skipped, perhaps all of them."""
+
+    first: int
+    last: int
+    position: int = -1
+
+
 def events_in(lot: Lot) -> list["Event"]:
     """Return everything that a lot holds: messages, or what the site says beside them."""
     said = said_in(lot)
     return list(lot.messages()) if said is None else [said]
 
 
-Said = ViewChanged | RolledBack | Restored
-"""What a site says in the stream beside messages: one position each, in a lot without a source."""
+Said = ViewChanged | RolledBack | Restored | Gap
+"""What a site says in the stream beside messages, in a lot without a source: one position each; a gap has its last."""
 Event = Delivered | Said
 """What the one stream of a member holds where groups change."""
 _said = msgspec.msgpack.Decoder(Said)

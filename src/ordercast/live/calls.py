@@ -85,9 +85,12 @@ class Calls:
 
         Where groups change, `snapshot(group)` is called between two messages when the state of a group is needed.
         """
+        if policy == "gap" and snapshot is not None:
+            raise LocalError("who reads with gaps has no state to give: policy gap takes no snapshot")
         reader = self.node.reader(name, groups, after, policy)
         inbox = self.inboxes[reader] = Inbox(reader, lambda: self._took(reader))
-        snapshot = snapshot or (self.changes.snapshot if self.changes is not None else None)
+        if snapshot is None and self.changes is not None and policy != "gap":
+            snapshot = self.changes.snapshot
         if self.changes is not None and snapshot is not None:
             self.changes.giver(inbox, snapshot)
         self.turn()

@@ -65,7 +65,7 @@ class Inbox:
         return Lots(self)
 
     def events(self) -> Events:
-        """Iterate over the one stream of a member: `Delivered | ViewChanged | RolledBack | Restored`."""
+        """Iterate over the one stream of a member: `Delivered | ViewChanged | RolledBack | Restored | Gap`."""
         return Events(self)
 
     def __aiter__(self) -> Messages:

@@ -2,13 +2,14 @@
 
 A reader that begins in the past is fed from the history, slice by slice, as fast as it reads, until it has caught up;
 from then on it gets what is delivered. Policy when a reader is too far behind: `block` lets the messages of its classes
-wait outside, so that their senders wait; `drop` ends the reader and says where it may go on.
+wait outside, so that their senders wait; `drop` ends the reader and says where it may go on; `gap` skips what waits for
+it and says so in its stream: total order with gaps (HTW00 §6.3).
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from ordercast.client.values import Lot, Place, Policy
+from ordercast.client.values import Gap, Lot, Place, Policy, said_in, said_lot
 from ordercast.errors import DroppedError, LocalError, OrdercastError
 from ordercast.names import ClassId, GroupId
 from ordercast.node.inputs import More, Output, ReadPast
@@ -67,6 +68,22 @@ class Reader:
         if self.next < lot.position + many:
             self.put(lot, many)
 
+    def skip(self) -> None:
+        """Throw the messages away that wait, and say so in their place; what the site says beside them stays."""
+        kept: deque[Lot] = deque()
+        for lot in self.lots:
+            said = said_in(lot)
+            if said is not None and not isinstance(said, Gap):
+                kept.append(lot)
+                continue
+            first, last = (said.first, said.last) if said is not None else (lot.position, lot.last)
+            before = said_in(kept[-1]) if kept else None
+            if isinstance(before, Gap):
+                first = before.first
+                kept.pop()
+            kept.append(said_lot(last, (), Gap(first, last)))
+        self.lots, self.bytes = kept, sum(len(lot.body) + OVERHEAD for lot in kept)
+
     def take(self) -> Lot | None:
         """Return what comes next and count it no more; None when nothing is there."""
         if not self.lots:
@@ -119,7 +136,9 @@ class Readers:
             if reader.past:
                 continue
             self._put(reader, lot, many)
-            if reader.policy == "drop" and reader.bytes > self.limit:
+            if reader.policy == "gap" and reader.bytes > self.limit:
+                reader.skip()
+            if reader.policy != "block" and reader.bytes > self.limit:
                 self._end(reader, DroppedError(f"reader {reader.name} was too far behind", reader.next - 1))
             elif reader.lots:
                 self.tell(More(reader))

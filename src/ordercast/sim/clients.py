@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ordercast.client.values import AckLevel, Policy
+from ordercast.client.values import AckLevel, Gap, Policy, said_in
 from ordercast.errors import DroppedError, LocalError, OrdercastError
 from ordercast.names import GroupId
 from ordercast.node import inputs as io
@@ -207,7 +207,11 @@ class Application:
                 self._forget(reader.ended)
                 self.host.later(RETRY_S, self._open)
             return
-        self.host.world.ledger.read(self.reading, lot)
+        gap = said_in(lot)
+        if isinstance(gap, Gap):
+            self.host.world.ledger.skipped(self.reading, gap, asked=self.habits.policy == "gap")
+        else:
+            self.host.world.ledger.read(self.reading, lot)
         if reader.past or self.host.node.intake.parked:
             self.host.feed(io.Took(reader))
         if self.host.runs:

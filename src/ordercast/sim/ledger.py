@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ordercast.client.values import AckLevel, Lot, Receipt
+from ordercast.client.values import AckLevel, Gap, Lot, Receipt
 from ordercast.core.configuration import Configuration
 from ordercast.errors import LocalError, OrdercastError
 from ordercast.names import GroupId, SiteId
@@ -276,6 +276,16 @@ class Ledger:
             elif not reading.wants(entry.groups):
                 self.problem("readers", f"{where} reads {name} to {'+'.join(entry.groups)}, unasked")
             reading.next = message.position + 1
+
+    def skipped(self, reading: Reading, gap: Gap, *, asked: bool) -> None:
+        """An application is told of a gap: it begins with what comes next, and ends with what was delivered here."""
+        where = f"reader {reading.name} of {reading.site[0]}"
+        log = self.log_of(reading.site)
+        before = [e.name for e in log[reading.next : gap.first] if reading.wants(e.groups)]
+        wanted = [e.name for e in log[gap.first : gap.last + 1] if reading.wants(e.groups)]
+        if not asked or before or not wanted or not reading.next <= gap.first <= gap.last < len(log):
+            self.problem("readers", f"{where} is at {reading.next} and is told of a gap, {gap.first} to {gap.last}")
+        reading.next = gap.last + 1
 
     def unread(self, reading: Reading) -> str | None:
         """Return what a reader has not read and should have, at the end."""

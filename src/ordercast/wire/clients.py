@@ -24,7 +24,7 @@ MESSAGE_COST = 64  # bytes, beside those of its body
 
 AckLevel = Literal["none", "ordered", "safe"]
 """Wait until the site has the message on its disk, until it has its place, or until every member has it durably."""
-Policy = Literal["block", "drop"]
+Policy = Literal["block", "drop", "gap"]
 """What happens when a reader is too far behind: the site takes nothing more in, or the reader is dropped."""
 Name = Annotated[str, msgspec.Meta(max_length=NAME_AT_MOST)]
 Groups = Annotated[tuple[Name, ...], msgspec.Meta(max_length=GROUPS_AT_MOST)]
