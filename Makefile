@@ -62,6 +62,7 @@ bench: setup  ## run the benchmarks and rewrite their tables in benchmarks/RESUL
 	@$(PYTHON) -m benchmarks.plan_speed
 	@$(PYTHON) -m benchmarks.protocol_costs
 	@$(PYTHON) -m benchmarks.sequencers
+	@$(PYTHON) -m benchmarks.contexts
 	@$(PYTHON) -m benchmarks.pictures
 	@$(PYTHON) -m benchmarks.swap_latency
 	@$(PYTHON) -m benchmarks.swap_places

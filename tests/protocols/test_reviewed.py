@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from ordercast import ClassRule, Level, Membership, Plan, Planner, Request, judge, make_plan
+from ordercast.core.configuration import Configuration
 from ordercast.core.edges import Edges
 from ordercast.core.effects import Append, Deliver, Effect, Send
 from ordercast.core.events import Envelope, Event, Message, Multicast, Received, Tick
@@ -17,6 +18,8 @@ from ordercast.planning.plan import Cost, Edge, GroupPlan
 from ordercast.protocols.propagation.machine import Propagation
 from ordercast.protocols.propagation.messages import Propagate, Settled
 from ordercast.protocols.registry import MACHINES, Deployment
+from ordercast.protocols.sequencing.messages import DoMulticast
+from ordercast.protocols.sequencing.sequencer import Sequencer
 from ordercast.protocols.swap.counting import Numbered
 from ordercast.protocols.swap.multicast import Swap
 from ordercast.protocols.timestamp import Ask
@@ -238,3 +241,19 @@ def test_the_explorer_judges_receipts(rule: tuple[str, str]) -> None:
         case = small_case("propagation", {"losses": 1})
         case = dataclasses.replace(case, deployment=replace(case.deployment, receipts=True))
         assert "receipts" in Explorer(case).run().findings
+
+
+def test_contexts_go_without_what_every_member_has_and_only_that() -> None:
+    """KIN §5: x sends to G, then to G2; while a member of G lacks the first one, the second one says so."""
+    groups = Configuration.of({"G": "prs", "G2": "pqs"}, [["G", "G2"]], ["x"], causal=True).order_class(ClassId(1, 0))
+    sequencer = Sequencer(groups, 0, causal=True)
+    envelopes = [Envelope(groups.id, (group,), "x", 1, number, b"x") for number, group in enumerate(("G", "G2"), 1)]
+    sequencer.take(DoMulticast(envelopes[0], 1))
+    for site in "ps":
+        sequencer.report("G", site, 1)
+    (told,) = sequencer.take(DoMulticast(envelopes[1], 2))
+    assert told.past == (("G", 1),)
+
+    sequencer.report("G", "r", 1)
+    (told,) = sequencer.take(DoMulticast(Envelope(groups.id, ("G2",), "x", 1, 3, b"x"), 3))
+    assert told.past == (("G2", 1),)

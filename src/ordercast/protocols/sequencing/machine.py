@@ -16,8 +16,8 @@ gives them only a place. The sequencer gets the body too: whoever lacks it lacks
 ever.
 
 With `causal` a request carries what its sender has sent and consumed, C_p, and members also wait for those entries
-that are of their own groups (errata 40), by "at least", not "equal" (CT2; errata 32). `causal` with a part for each
-group is KIN's hybrid: causal everywhere, total in each group.
+that are of their own groups (errata 40), by "at least", not "equal" (CT2; errata 32). A sequencer leaves out what
+every member has of its groups. `causal` with a part for each group is KIN's hybrid: causal everywhere, total in each.
 
 When its class is closed (`Finish`), a sequencer takes nothing more and tells its last numbers (END); a member that has
 reached them has everything. What was asked for later is asked for again in the next class, by its sender (`epochs`).

@@ -103,7 +103,7 @@ class Sequencer:
         past = request.past
         if self.causal:
             earlier = self.sent_by.setdefault(client, Past())
-            past = earlier.merged(past)
+            past = tuple(entry for entry in earlier.merged(past) if not self._is_stable(*entry))
             earlier.merge(numbers)
         accept = Accept(envelope, self.place, request.count, context, past, request.direct)
         answers = self.answers.setdefault(client, {})
@@ -112,6 +112,10 @@ class Sequencer:
         for group in envelope.groups:
             self.history[group][self.numbers[group]] = accept
         return accept
+
+    def _is_stable(self, group: GroupId, number: int) -> bool:
+        """Whether every member of a group has a number: nobody has to wait for it, and contexts go without it."""
+        return group in self.stable and number <= min(self.stable[group].values())
 
     def answer(self, request: DoMulticast) -> Numbers | None:
         """Return the numbers of a request that was taken; None for an old one, whose sender has had its answer."""
