@@ -48,7 +48,7 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]]]] = [
     ("who has lost its disk begins again", F, [("if setup is None or setup.founders.get(site.me) != site.source.incarnation:", "if setup is None:")]),
     ("a cluster begins without everybody", F, [("ready.keys() == first.sites.keys()", "len(ready) > 1")]),
     ("who began is not written down", F, [("        site.durable()\n        self.state = FoundingState()\n", "        self.state = FoundingState()\n")]),
-    ("who moves reads the last message again", R, [("self.place, self.next = None, lot.position + place.number - lot.first + 1", "self.place, self.next = None, lot.position + place.number - lot.first")]),
+    ("who moves reads the last message again", R, [("self.found = lot.position + place.number - lot.first + 1", "self.found = lot.position + place.number - lot.first")]),
     ("who moves loses the rest of a batch", R, [("        if self.next < lot.position + many:\n            self.put(lot, many)\n", "")]),
     ("who moves begins at the end", R, [("begin = first if isinstance(after, Place)", "begin = end if isinstance(after, Place)")]),
     ("who moves is content with any place", R, [("        if (lot.stamp, lot.source) != (place.stamp, place.source) or not 0 <= place.number - lot.first < many:\n            raise NotHereError\n", "")]),

@@ -2,10 +2,11 @@
 
 import pytest
 
-from ordercast.client.values import Gap, Lot, RolledBack, said_in, said_lot
-from ordercast.errors import HistoryError
+from ordercast.client.values import Gap, Lot, Place, Restored, RolledBack, ViewChanged, said_in, said_lot
+from ordercast.errors import HistoryError, LocalError
+from ordercast.names import ClassId
 from ordercast.node import inputs as io
-from ordercast.node.readers import Reader
+from ordercast.node.readers import Reader, Readers
 from ordercast.node.settings import Limits
 from ordercast.sim.faults import run
 from ordercast.wire import batch
@@ -170,6 +171,47 @@ def test_a_gap_hides_nothing_that_the_site_says_beside_messages() -> None:
     said = [said_in(lot) for lot in iter(reader.take, None)]
     assert said == [Gap(0, 2, 2), RolledBack((0,), 3), Gap(4, 6, 6)]
     assert reader.bytes == 0
+
+
+def seeking(*log: Lot) -> tuple[Reader, list[str]]:
+    """Let a reader of y look in a log for s:2, which went to x and y; return it, and what it gets."""
+    readers = Readers(10**6, lambda _: ClassId(1, 0), frozenset("xy"), lambda _: None, "me")
+    sought = Place(("x", "y"), "s", 2, b"2")
+    reader = readers.open("r", frozenset("y"), "block", sought, 0, len(log))
+    while reader.past and reader.ended is None:
+        readers.catch_up(reader, [(lot, 1) for lot in log[reader.next :]], len(log))
+    return reader, [f"{lot.source}:{lot.first}" for lot in iter(reader.take, None)]
+
+
+def sent(position: int, groups: str, number: int) -> Lot:
+    return Lot(position, tuple(groups), "s", number, b"%d" % number, batch.pack(number, [b"x"]))
+
+
+def test_a_message_that_came_through_another_group_says_nothing_of_what_was_missed() -> None:
+    """Errata 122: the site was in x, and came into y later. It has s:2 to both, and lacks s:3 to y alone."""
+    lots = [sent(0, "x", 1), sent(1, "xy", 2), sent(2, "xy", 4)]
+    reader, got = seeking(*lots)
+    assert reader.ended is None and got == ["s:4"]
+
+    reader, got = seeking(*lots, said_lot(3, ("y",), Restored("y", 4, b"", False)), sent(4, "y", 5))
+    assert got == [] and "s:2 is not kept here" in str(reader.ended)
+    reader, got = seeking(*lots, said_lot(3, ("y",), ViewChanged("y", ("me",), ("me",), (), 2, ())))
+    assert got == [] and "s:2 is not kept here" in str(reader.ended)
+
+    entered = said_lot(0, ("y",), Restored("y", 0, b"", False))
+    others = said_lot(2, ("x",), Restored("x", 4, b"", False))
+    reader, got = seeking(entered, sent(1, "xy", 2), others, sent(3, "y", 3))
+    assert reader.ended is None and got == ["s:3"]
+
+
+def test_nothing_is_read_at_a_site_that_has_stopped() -> None:
+    """Found by the chaos: a client joined while its site stopped, and the closed disk was asked."""
+    world = SmallWorld("ab", x="ab")
+    world["a"].feed(io.Drain())
+    world.wait()
+    assert world["a"].stopped == "drained"
+    with pytest.raises(LocalError, match="the site is stopped"):
+        world["a"].node.reader("late", None, -1, "block")
 
 
 def test_messages_of_one_sender_keep_their_order() -> None:

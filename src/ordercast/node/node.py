@@ -73,7 +73,7 @@ class Node:
         self._encoder = Encoder()
         limits, self.pace = settings.limits, Pace()
         self.deliveries = Deliveries(self.groups, self.configuration)
-        self.readers = Readers(limits.inbox_bytes, self.class_of, self.groups, self.tell)
+        self.readers = Readers(limits.inbox_bytes, self.class_of, self.groups, self.tell, me)
         self.peers = Peers(me, settings, neighbours(deployment, me), self.incarnation, int(clock() * 1000))
         self.links, self.reading = Links(self), Reading(self)
         checker = Checker(me, self.configuration, self.peers.doubts)

@@ -9,9 +9,9 @@ it and says so in its stream: total order with gaps (HTW00 §6.3).
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from ordercast.client.values import Gap, Lot, Place, Policy, said_in, said_lot
+from ordercast.client.values import Gap, Lot, Place, Policy, Restored, ViewChanged, said_in, said_lot
 from ordercast.errors import DroppedError, LocalError, OrdercastError
-from ordercast.names import ClassId, GroupId
+from ordercast.names import ClassId, GroupId, SiteId
 from ordercast.node.inputs import More, Output, ReadPast
 
 OVERHEAD = 64  # what a batch takes beside its bytes, about
@@ -26,13 +26,28 @@ class NotHereError(Exception):
 class Reader:
     """One reader: what waits for it, and how far it is."""
 
-    __slots__ = ("bytes", "ended", "groups", "lots", "name", "next", "past", "place", "policy", "reading")
+    __slots__ = (
+        "bytes",
+        "ended",
+        "found",
+        "groups",
+        "lots",
+        "me",
+        "name",
+        "next",
+        "past",
+        "place",
+        "policy",
+        "reading",
+    )
 
     def __init__(
-        self, name: str, groups: frozenset[GroupId] | None, policy: Policy, begin: int, place: Place | None = None
-    ) -> None:
-        self.name, self.groups, self.policy = name, groups, policy
+        self, name: str, groups: frozenset[GroupId] | None, policy: Policy, begin: int, place: Place | None = None,
+        me: SiteId = "",
+    ) -> None:  # fmt: skip
+        self.name, self.groups, self.policy, self.me = name, groups, policy, me
         self.place = place  # it gets nothing before this message is found, and what comes after it
+        self.found: int | None = None  # the position after it
         self.next = begin  # the position it gets next
         self.past = False  # it is fed from the history
         self.reading = False  # a slice of the history is on its way
@@ -59,14 +74,31 @@ class Reader:
         self.next = end
 
     def _seek(self, lot: Lot, many: int, place: Place) -> None:
-        """See whether this is the message that was read last; stamps of a group grow."""
+        """See whether this is the message that was read last; stamps of a group grow.
+
+        A site may have got it through another of its groups, before it came into one that is read here: then it lacks
+        what came to that one until then (errata 122).
+        """
+        if self.found is not None:
+            if self._enters(lot):
+                raise NotHereError
+            return
         if not lot.source or set(place.groups).isdisjoint(lot.groups) or lot.stamp < place.stamp:
             return
         if (lot.stamp, lot.source) != (place.stamp, place.source) or not 0 <= place.number - lot.first < many:
             raise NotHereError
-        self.place, self.next = None, lot.position + place.number - lot.first + 1
-        if self.next < lot.position + many:
-            self.put(lot, many)
+        self.found = lot.position + place.number - lot.first + 1
+
+    def _enters(self, lot: Lot) -> bool:
+        """Whether the site comes into a group here that this reader reads."""
+        said = said_in(lot)
+        joins = isinstance(said, ViewChanged) and self.me in said.joined
+        return (joins or isinstance(said, Restored)) and self.wants(lot.groups)
+
+    def begin(self) -> None:
+        """Go on behind the message that was sought."""
+        assert self.found is not None
+        self.place, self.next = None, self.found
 
     def skip(self) -> None:
         """Throw the messages away that wait, and say so in their place; what the site says beside them stays."""
@@ -102,8 +134,9 @@ class Readers:
         class_of: Callable[[tuple[GroupId, ...]], ClassId],
         own: frozenset[GroupId],
         tell: Callable[[Output], None],
+        me: SiteId = "",
     ) -> None:
-        self.limit, self.class_of, self.own, self.tell = limit, class_of, own, tell
+        self.limit, self.class_of, self.own, self.tell, self.me = limit, class_of, own, tell, me
         self.all: list[Reader] = []
         self.recent: deque[Lot] = deque()  # delivered, and not yet in the index of the history
 
@@ -123,7 +156,7 @@ class Readers:
             raise LocalError(f"position {after} was never delivered here; the last one is {end - 1}")
         if begin < first and begin < end:
             raise LocalError(f"position {begin} is not kept here any more")
-        reader = Reader(name, groups, policy, begin, place)
+        reader = Reader(name, groups, policy, begin, place, self.me)
         self.all.append(reader)
         if begin < end:
             reader.past = True
@@ -165,6 +198,13 @@ class Readers:
         if reader.next >= (self.recent[0].position if self.recent else end):
             for lot in self.recent:
                 self._put(reader, lot, lot.count)
+            if reader.ended is not None:
+                return
+            if reader.place is not None and reader.found is not None:  # all that follows it was looked at
+                reader.begin()
+                self._read(reader)
+                self.tell(More(reader))
+                return
             reader.past = False
         elif reader.bytes <= self.limit // 2:
             self._read(reader)
@@ -181,6 +221,9 @@ class Readers:
             assert seeks is not None
             message = f"{seeks.source}:{seeks.number}"
             self._end(reader, LocalError(f"{message} is not kept here, or was never delivered here"))
+        if reader.place is not None and reader.found is not None and not reader.past:
+            reader.begin()
+            reader.put(lot, many)
         if seeks is not None and reader.place is None:
             self.tell(More(reader))
 

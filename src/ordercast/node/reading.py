@@ -25,6 +25,8 @@ class Reading:
     def open(self, name: str, groups: list[GroupId] | None, after: int | Place | None, policy: Policy) -> Reader:
         """Open a reader; raises LocalError when it cannot read what it asks for."""
         node = self.node
+        if node.phase.value in ("failed", "stopped"):
+            raise LocalError(f"the site is {node.phase.value}")
         if groups == [] or not node.groups.issuperset(groups or ()):
             unknown = next((group for group in groups or () if group not in node.groups), "")
             raise LocalError(f"{node.me} is not in group {unknown!r}; it is in {', '.join(sorted(node.groups))}")
