@@ -140,16 +140,23 @@ class Rover:
     async def catch_up(self) -> None:
         """Wait until everything is read."""
         until = time.monotonic() + SETTLE_S
-        while self.names != self._wanted() and time.monotonic() < until:
+        while self._kept() != self._wanted() and time.monotonic() < until:
             await asyncio.sleep(0.1)
+
+    def _kept(self) -> list[str]:
+        """Return what was read, but for what only a site had that has lost its disk: `agreed` promises no more."""
+        if self.chaos.delivery == "safe" or not self.chaos.counts["lose"] + self.chaos.counts["replace"]:
+            return self.names
+        wanted = set(self._wanted())
+        return [name for name in self.names if name in wanted]
 
     def findings(self, members: dict[GroupId, Any]) -> list[tuple[str, str]]:
         """Return what is wrong: a rover reads what the members have."""
-        if not members.get(self.group) or self.names == self._wanted():
+        if not members.get(self.group) or self._kept() == self._wanted():
             return []
-        wanted = self._wanted()
-        where = differ_at(self.names, wanted)
-        told = f"{self.names[where : where + 2]}, members have {wanted[where : where + 2]}"
+        wanted, kept = self._wanted(), self._kept()
+        where = differ_at(kept, wanted)
+        told = f"{kept[where : where + 2]}, members have {wanted[where : where + 2]}"
         return [("rover", f"who reads {self.group} everywhere has at {where} of {len(wanted)}: {told}")]
 
 
