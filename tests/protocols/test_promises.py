@@ -61,7 +61,7 @@ def test_a_pipelined_request_is_known_to_what_comes_after_it() -> None:
         return Explorer(Case(fresh, (("x", ("A",)), ("x", ("H",)), ("z", ("B",))))).run().findings
 
     assert broken() == {}
-    with planted("protocols.sequencing.sequencer", ("past = earlier.merged(past)", "pass")):
+    with planted("protocols.sequencing.sequencer", ("in earlier.merged(past) if", "in past if")):
         assert list(broken()) == ["causal"]
 
 
