@@ -71,11 +71,11 @@ def test_a_site_goes_on_from_its_backup_until_the_backup_is_old(tmp_path: Path, 
                 await sites["q"].multicast("x", body, ack="safe")
 
     async def refused() -> None:
-        async with Site(config, "p") as p, Site(config, "q") as q, Site(config, "r"):
+        async with Site(config, "p") as p, Site(config, "q") as q, Site(config, "r") as r:
             while q.status()["lost"] is None:
                 await asyncio.sleep(0.01)
             assert "q has lost" in q.status()["lost"] or "history" in q.status()["lost"]
-            assert "q" in p.status()["refused"]
+            assert "q" in {**p.status()["refused"], **r.status()["refused"]}  # whoever met it first
 
     names: dict[str, dict[str, Any]] = {"sites": dict(config.sites), "groups": dict(config.groups)}
     text = [f'name = "{config.name}"', f'policy = "{policy}"', f'data = "{config.data}"']
