@@ -42,6 +42,11 @@ def key_of(envelope: Envelope) -> MsgKey:
     return (envelope.source, envelope.incarnation, envelope.number)
 
 
+def shown(key: MsgKey | None) -> str:
+    """Return a message as it is called in traces; ⊥ is the paper's word for none."""
+    return "⊥" if key is None else f"{key[0]}:{key[2]}"
+
+
 class Swap(Message, frozen=True, gc=False, tag=40):
     """`swap(first, last)` on its way: find the predecessor of `envelope`, leave `last` as the value."""
 
@@ -68,8 +73,7 @@ class Ordered(Message, frozen=True, gc=False, tag=42):
     envelope: Envelope
 
     def __str__(self) -> str:
-        before = "⊥" if self.predecessor is None else f"{self.predecessor[0]}:{self.predecessor[2]}"
-        return f"Ordered {self.envelope} after {before}"
+        return f"Ordered {self.envelope} after {shown(self.predecessor)}"
 
 
 class Found(Message, frozen=True, gc=False, tag=43):
@@ -79,8 +83,7 @@ class Found(Message, frozen=True, gc=False, tag=43):
     number: int
 
     def __str__(self) -> str:
-        before = "⊥" if self.predecessor is None else f"{self.predecessor[0]}:{self.predecessor[2]}"
-        return f"Found {before} before {self.number}"
+        return f"Found {shown(self.predecessor)} before {self.number}"
 
 
 class ArrowState(msgspec.Struct, array_like=True, tag="arrow"):
