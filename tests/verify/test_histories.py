@@ -239,6 +239,23 @@ def test_two_majorities_are_found() -> None:
     assert "the members of x are p in 2 by p, and q in 2 by q" in judged(logs)
 
 
+def test_sites_that_stop_one_by_one_may_suspect_each_other() -> None:
+    """Whose log ends before a configuration was not told of it; who has anything of it must have been."""
+    told = view(1, 2, "pqr", "r")
+    logs = {
+        "p": Log([message("p", 0, 1)], [told, view(2, 3, "pq", left="r", away="r")], X),
+        "q": Log([message("q", 0, 1)], [told], X),
+    }
+    run = Histories(logs, {"s:1": Sent(("x",), "s", 1)})
+
+    assert [] == list(run.judge())
+    assert "q ended before it was told who is in x in 3" in run.notes
+
+    logs["q"] = Log([message("q", 0, 1), message("q", 2, 2, epoch=3)], [told], X)
+
+    assert "the members of x are p, q in 3 by p, and p, q, r in 2 by q" in judged(logs)
+
+
 def test_one_log_does_not_switch_the_judge_off() -> None:
     logs = both(1, 2)
     logs["q"] = Log([message("q", 0, 1)], [Change(1, "view", "x", 99, ("nobody",))], X)

@@ -193,7 +193,15 @@ class Histories(_Run):
                     yield findings.no_log(site, group)
                 elif last is not None and theirs is not None and theirs.members != sites:
                     both = (last[1], last[0], sites), (log_name, theirs.epoch, theirs.members)
-                    yield findings.two_views(group, *both)
+                    if not self._ended_before(follower, last[0]):
+                        yield findings.two_views(group, *both)
+                    else:
+                        self.notes.append(f"{log_name} ended before it was told who is in {group} in {last[0]}")
+
+    def _ended_before(self, follower: Follower, epoch: int) -> bool:
+        """Whether a log has nothing of a configuration or later ones: sites that stop one by one suspect each other."""
+        told = [change.epoch for change in self.logs[follower.name].changes]
+        return max(told + [row.epoch for row in follower.valid], default=0) < epoch
 
     def _one_stay(self, stay: Stay) -> Iterator[Finding]:
         line = self.lines.get(stay.group, {})
