@@ -26,9 +26,9 @@ from ordercast.audit.verdict import audit
 from ordercast.names import Planner
 from ordercast.planning.request import Request
 from ordercast.runs.writer import write_table
-from ordercast.spark.audit import SparkSource
-from ordercast.spark.plan import plan_tables
+from ordercast.spark.planning import plan_tables
 from ordercast.spark.session import Spark, session
+from ordercast.spark.source import SparkSource
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -159,7 +159,7 @@ def audits(spark: Spark, folder: Path, rows: int) -> tuple[list[object], float]:
 
 
 def plans(spark: Spark, folder: Path, rows: int) -> tuple[list[object], float]:
-    import ordercast.spark.plan as job
+    import ordercast.spark.planning as job
 
     write_members(folder, rows)
     forest: dict[str, float] = {}

@@ -10,8 +10,8 @@ from ordercast.audit import local
 from ordercast.audit.local import LocalSource
 from ordercast.audit.verdict import NEEDED, Verdict, audit
 from ordercast.runs import reader
-from ordercast.spark.audit import SparkSource
 from ordercast.spark.session import Spark
+from ordercast.spark.source import SparkSource
 from tests.audit.naive import Naive, Run
 from tests.audit.shapes import make_run
 from tests.audit.written import write

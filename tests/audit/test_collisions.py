@@ -12,8 +12,8 @@ import pytest
 from ordercast.audit.kernels import LONG, Key, fresh_key
 from ordercast.audit.local import LocalSource
 from ordercast.audit.verdict import Verdict, audit
-from ordercast.spark.audit import SparkSource
 from ordercast.spark.session import Spark
+from ordercast.spark.source import SparkSource
 from tests.support.logs import FAULTS, TWINS, make_logs
 
 FEW = Key(np.random.default_rng(1).integers(2**64, size=LONG // 4, dtype=np.uint64), np.uint64(255))

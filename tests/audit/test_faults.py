@@ -15,8 +15,8 @@ import pytest
 from ordercast.audit.local import LocalSource
 from ordercast.audit.rows import Source
 from ordercast.audit.verdict import Verdict, audit
-from ordercast.spark.audit import SparkSource
 from ordercast.spark.session import Spark
+from ordercast.spark.source import SparkSource
 from ordercast.verify.deliveries import JUDGES
 from ordercast.verify.findings import Sent
 from ordercast.verify.record import Record

@@ -17,8 +17,8 @@ from ordercast.membership.table import Membership
 from ordercast.names import ClassRule, Level, Planner
 from ordercast.planning.planners import plan_forest
 from ordercast.planning.request import Request
-from ordercast.spark import plan
-from ordercast.spark.plan import TWIN, csv_to_parquet, overlaps, plan_tables, write_tables
+from ordercast.spark import planning as plan
+from ordercast.spark.planning import TWIN, csv_to_parquet, overlaps, plan_tables, write_tables
 from ordercast.spark.session import Spark
 from tests.support.members import write_members
 
@@ -221,8 +221,8 @@ found = PathFinder.find_spec
 PathFinder.find_spec = classmethod(lambda cls, name, *rest: None if name == "numba" else found(name, *rest))
 from ordercast.spark.metagroups import merged, sites_and_sets
 from ordercast.spark.pieces import _reader
-from ordercast.spark import plan
-from ordercast.spark.plan import find_membership
+from ordercast.spark import planning as plan
+from ordercast.spark.planning import find_membership
 path, found_table = find_membership(sys.argv[1])
 read = _reader(path, found_table.columns, sites_and_sets)
 metas = merged(path, [read(piece) for piece in found_table.pieces])

@@ -19,9 +19,9 @@ import pytest
 from ordercast.audit.local import LocalSource
 from ordercast.audit.verdict import audit
 from ordercast.errors import InputError
-from ordercast.spark.audit import SparkSource
 from ordercast.spark.experiment import findings, report
 from ordercast.spark.session import Spark, find_java
+from ordercast.spark.source import SparkSource
 from ordercast.spark.trials import Cell, cells, collected, run_trials, summary, trial
 from tests.support.logs import FAULTS, TWINS, make_logs
 from tests.support.members import write_members

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from ordercast.audit.columns import codes, listed
 from ordercast.names import SiteId
 from ordercast.runs.destinations import Destination, groups_of
-from ordercast.runs.reader import Run
+from ordercast.runs.reader import Told
 from ordercast.verify.findings import Delivery, MsgId, Sent
 
 COLUMN = {"groups": "group", "number": "source_seq", "body": "body_hash"}
@@ -18,7 +18,10 @@ COLUMN = {"groups": "group", "number": "source_seq", "body": "body_hash"}
 class Source(Protocol):
     """Where rows come from: in process, or Spark."""
 
-    run: Run
+    @property
+    def run(self) -> Told:
+        """Which columns there are, and who is a member of what."""
+        ...
 
     def fold(self) -> tuple[Any, Any]:
         """Return the folds of deliveries and of sends."""

@@ -82,8 +82,8 @@ def audit(
             verdict = judge(source, level, running=running)
     else:
         from ordercast.audit.verdict import audit as judge
-        from ordercast.spark.audit import SparkSource
         from ordercast.spark.session import session
+        from ordercast.spark.source import SparkSource
 
         if _changes(run):
             raise InputError(f"{run}: groups change in this run; it is judged in process: --local")

@@ -143,8 +143,8 @@ def _audit(runs: list[str], local: bool) -> list[Any]:
         from ordercast.audit.local import LocalSource
 
         return [audit(LocalSource(run), "acyclic") for run in runs]
-    from ordercast.spark.audit import SparkSource
     from ordercast.spark.session import session
+    from ordercast.spark.source import SparkSource
 
     with session("ordercast demo") as spark:
         return [audit(SparkSource(spark, run), "acyclic") for run in runs]

@@ -73,7 +73,7 @@ def group(
     /,
     *,
     policy: Literal["available", "atomic"] | None = None,
-    delivery: Literal["agreed", "safe"] | None = None,
+    delivery: Literal["agreed", "copied", "safe"] | None = None,
     cluster: ClusterFile = HERE,
     at: str | None = None,
     timeout: float = 30.0,
@@ -369,8 +369,10 @@ def _difference(config: "Cluster", running: dict[str, Any]) -> list[Step]:
         now = groups[name]
         steps += [("join", name, (s,), {}) for s in group.members if s not in now["members"]]
         steps += [("leave", name, (s,), {}) for s in now["members"] if s not in group.members and s in wanted.sites]
-        options |= {"migrate": str(group.migrate).lower(), "direct_bytes": str(group.direct_bytes)}
-        now = {**now, "migrate": str(now["migrate"]).lower(), "direct_bytes": str(now["direct_bytes"])}
+        options |= {"migrate": str(group.migrate).lower()}
+        options |= {key: str(getattr(group, key)) for key in ("direct_bytes", "copies")}
+        now = {**now, "migrate": str(now["migrate"]).lower()}
+        now |= {key: str(now[key]) for key in ("direct_bytes", "copies")}
         changed = {key: value for key, value in options.items() if now[key] != value}
         if changed:
             steps.append(("set", name, (), changed))

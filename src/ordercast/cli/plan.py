@@ -163,7 +163,7 @@ def _plan_on_spark(
 ) -> int:
     from tempfile import TemporaryDirectory
 
-    from ordercast.spark.plan import csv_to_parquet, plan_tables, write_tables
+    from ordercast.spark.planning import csv_to_parquet, plan_tables, write_tables
     from ordercast.spark.session import session
 
     with session("ordercast plan", master, conf) as spark, TemporaryDirectory(prefix="ordercast-plan-") as folder:

@@ -296,17 +296,11 @@ def read_members(folder: str, *, texts: bool, may_be_empty: bool = False) -> dic
     return {group: sorted(set(sites)) for group, sites in sorted(members.items())}
 
 
-class Run:
-    """The tables of a run directory: what is there, which optional columns, who is a member of what."""
+class Told:
+    """The tables of a run, wherever they are: which optional columns there are, and who is a member of what."""
 
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
-        self.deliveries = find(folder, "deliveries", schema.DELIVERIES, schema.DELIVERIES_OPTIONAL)
-        self.sends = find(folder, "sends", schema.SENDS, schema.SENDS_OPTIONAL)
-        texts = any(table.columns["group"] != LISTS for table in (self.deliveries, self.sends))
-        self.changes = has_table(folder, "lives")
-        """Whether groups change in this run."""
-        self.members = read_members(folder, texts=texts, may_be_empty=self.changes)
+    def __init__(self, deliveries: Table, sends: Table, members: dict[GroupId, list[SiteId]]) -> None:
+        self.deliveries, self.sends, self.members = deliveries, sends, members
 
     @property
     def stamped(self) -> bool:
@@ -332,3 +326,16 @@ class Run:
     def sent_bodies(self) -> bool:
         """Whether the hashes of delivered bodies can be compared with those that were sent."""
         return self.bodies and "body_hash" in self.sends.columns
+
+
+class Run(Told):
+    """The tables of a run directory."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        deliveries = find(folder, "deliveries", schema.DELIVERIES, schema.DELIVERIES_OPTIONAL)
+        sends = find(folder, "sends", schema.SENDS, schema.SENDS_OPTIONAL)
+        texts = any(table.columns["group"] != LISTS for table in (deliveries, sends))
+        self.changes = has_table(folder, "lives")
+        """Whether groups change in this run."""
+        super().__init__(deliveries, sends, read_members(folder, texts=texts, may_be_empty=self.changes))

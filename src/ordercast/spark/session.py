@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_AT_LEAST = 17
+SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit: the JVM is there already
 WHERE_JAVA_IS = ("/usr/lib/jvm", "/opt", "/Library/Java/JavaVirtualMachines")
 
 
@@ -89,7 +90,11 @@ class Spark:
 
 @contextmanager
 def session(name: str, master: str | None = None, conf: list[str] | None = None) -> Iterator[Spark]:
-    """Open a session, show how far its jobs are, and close it."""
+    """Open a session, show how far its jobs are, and close it.
+
+    A session that is there already, in this process, is used as it is and stays. A program that was started by
+    `spark-submit` runs where, and with what, it was submitted.
+    """
     settings = {}
     for setting in conf or []:
         key, equals, value = setting.partition("=")
@@ -100,6 +105,16 @@ def session(name: str, master: str | None = None, conf: list[str] | None = None)
         from pyspark import SparkConf
     except ImportError:
         raise InputError("Spark is not installed: pip install 'ordercast[spark]'; small inputs: --local") from None
+    running = _running(master, settings)
+    if running is not None:
+        with progress(running):
+            yield Spark(running)
+        return
+    if SUBMITTED in os.environ:
+        submitted = SparkConf().setAll(list(settings.items()))
+        with _stopped(submitted.setMaster(master) if master is not None else submitted) as context:
+            yield Spark(context)
+        return
     os.environ["JAVA_HOME"] = find_java()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
@@ -132,6 +147,34 @@ def session(name: str, master: str | None = None, conf: list[str] | None = None)
                 yield Spark(context)
         finally:
             context.stop()
+
+
+def _running(master: str | None, settings: dict[str, str]) -> "SparkContext | None":
+    """Return the context of the session that this process has, if any; what it cannot be changed to is refused."""
+    from pyspark.sql import SparkSession
+
+    there = SparkSession.getActiveSession()
+    if there is None:
+        return None
+    conf = there.sparkContext.getConf()
+    if master is not None and master != conf.get("spark.master"):
+        raise InputError(f"--master {master}: a session runs in this process already, at {conf.get('spark.master')}")
+    for name, value in settings.items():
+        if conf.get(name) != value:
+            raise InputError(f"--conf {name}: a session runs in this process already, with {conf.get(name)!r}")
+    return there.sparkContext
+
+
+@contextmanager
+def _stopped(asked: Any) -> "Iterator[SparkContext]":
+    from pyspark import SparkContext
+
+    context = SparkContext(conf=asked)
+    try:
+        with progress(context):
+            yield context
+    finally:
+        context.stop()
 
 
 def _started(asked: Any, said: Path) -> "SparkContext":

@@ -28,7 +28,7 @@ from ordercast.spark.pieces import collect, fold_pieces, frame_of_pieces, refuse
 from ordercast.spark.session import Spark
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 DRIVER_ROWS = 400_000_000  # of the table; the names of some twenty million sites fit the driver
 TWIN = "\0"  # a representative's second name: it stands for all others of the meta-group, and sorts right behind it
@@ -96,9 +96,17 @@ def plan_tables(spark: Spark, path: str, request: Request) -> SparkPlan:
         metas = merged(path, fold_pieces(spark, path, found.pieces, found.columns, sites_and_sets))
     else:
         metas = collect(metagroups(sets(spark, path, found)))
+    return plan_metagroups(path, metas, request)
+
+
+def plan_metagroups(path: str, metas: Any, request: Request) -> SparkPlan:
+    """Plan meta-groups; `path` is how errors call the table."""
+    if not len(metas):
+        raise InputError(f"{path}: no rows")
     metas = metas.take(pc.sort_indices(metas.column("meta"))).combine_chunks()
     membership, weight = compressed(path, metas)
-    return _planned(membership, weight, metas, found.rows, request)
+    many = reader.one(metas.column("groups")).value_lengths().to_numpy() * metas.column("n").to_numpy()
+    return _planned(membership, weight, metas, int(many.sum()), request)
 
 
 def compressed(path: str, metas: Any) -> tuple[Membership, Any]:
@@ -191,18 +199,10 @@ def weighted_cost(forest: Forest, weight: Any) -> Cost:
 
 def write_tables(spark: Spark, made: SparkPlan, path: str, out: str) -> None:
     """Write groups/, cost/ and routes/ as Parquet; routes has every site, not only those that stand for others."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     _, found = find_membership(path)
-    metas = spark.sql.createDataFrame(made.metas.select(["meta", "groups"]))
-    named = sets(spark, path, found).join(metas, "groups").select("site", "meta")
-    nodes = spark.sql.createDataFrame(made.nodes)
-    is_twin = F.col("site").endswith(TWIN)
-    plain = F.regexp_replace(F.col("site"), f"{TWIN}$", "")
-    nodes = nodes.withColumn("meta", plain).withColumn("twin", is_twin).drop("site")
-    routes = named.join(nodes, "meta").where(F.col("twin") == (F.col("site") != F.col("meta")))
+    routes = routes_of(spark.sql, made, sets(spark, path, found))
     try:
-        routes.select("order_class", "site", "parent").write.mode("overwrite").parquet(f"{out}/routes")
+        routes.write.mode("overwrite").parquet(f"{out}/routes")
         spark.sql.createDataFrame(made.groups).coalesce(1).write.mode("overwrite").parquet(f"{out}/groups")
         cost = pa.table(
             {name: [getattr(made.cost, name)] for name in ("mean_depth", "mean_extra", "max_load", "messages")}
@@ -210,6 +210,20 @@ def write_tables(spark: Spark, made: SparkPlan, path: str, out: str) -> None:
         spark.sql.createDataFrame(cost).coalesce(1).write.mode("overwrite").parquet(f"{out}/cost")
     except Exception as error:
         raise refused(error) from None
+
+
+def routes_of(spark: "SparkSession", made: SparkPlan, of_sites: "DataFrame") -> "DataFrame":
+    """Return order_class, site, parent of every site, not only of those that stand for others."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    metas = spark.createDataFrame(made.metas.select(["meta", "groups"]))
+    named = of_sites.join(metas, "groups").select("site", "meta")
+    nodes = spark.createDataFrame(made.nodes)
+    is_twin = F.col("site").endswith(TWIN)
+    plain = F.regexp_replace(F.col("site"), f"{TWIN}$", "")
+    nodes = nodes.withColumn("meta", plain).withColumn("twin", is_twin).drop("site")
+    routes = named.join(nodes, "meta").where(F.col("twin") == (F.col("site") != F.col("meta")))
+    return routes.select("order_class", "site", "parent")
 
 
 def overlaps(spark: Spark, path: str) -> "DataFrame":
