@@ -83,7 +83,7 @@ def batch_of_changing_nodes(first: int, count: int) -> list[tuple[str, int, int,
     """Run some seeds of the campaign of changing nodes; return what ran, events, messages, and what failed, of each."""
     rows = []
     for seed in range(first, first + count):
-        kind = epoch_campaign.ALL[seed % len(epoch_campaign.ALL)]
+        kind = epoch_campaign.kind_of(seed)
         found, ran = changing_nodes.run(changing_campaign.case(seed))
         command = f"python -m benchmarks.campaign --changes --nodes --first {seed} --seeds 1"
         name = f"{kind.protocol}, {kind.policy}, {kind.delivery}{', causal' if kind.causal else ''}"
@@ -96,7 +96,7 @@ def batch_of_changes(first: int, count: int) -> list[tuple[str, int, int, str]]:
     """Run some seeds of the campaign of changes; return what ran, events, messages, and what failed, of each."""
     rows = []
     for seed in range(first, first + count):
-        kind = epoch_campaign.ALL[seed % len(epoch_campaign.ALL)]
+        kind = epoch_campaign.kind_of(seed)
         found, world = changing.judge(epoch_campaign.case(seed))
         again = f"python -m benchmarks.campaign --changes --first {seed} --seeds 1  # {found[0]}" if found else ""
         name = f"{kind.protocol}, {kind.policy}, {kind.delivery}{', causal' if kind.causal else ''}"
@@ -108,9 +108,11 @@ def run_changes(first: int, seeds: int, *, nodes: bool) -> int:
     """Run the campaign of changes, of participants or of whole nodes."""
     batch = batch_of_changing_nodes if nodes else batch_of_changes
     begun, step = time.perf_counter(), 50
+    later = seeds // 5 if first == 0 else 0  # of the kinds that came later
+    parts = [(first, first + seeds - later), (epoch_campaign.LATER, epoch_campaign.LATER + later)]
     with ProcessPoolExecutor(2) as pool:
-        starts = range(first, first + seeds, step)
-        jobs = [pool.submit(batch, start, min(step, first + seeds - start)) for start in starts]
+        starts = [(start, min(step, last - start)) for begin, last in parts for start in range(begin, last, step)]
+        jobs = [pool.submit(batch, *start) for start in starts]
         runs = [row for job in jobs for row in job.result()]
     rows: list[list[object]] = []
     for name in sorted({row[0].partition(",")[0] for row in runs}):

@@ -26,7 +26,7 @@ RACES_AT_MOST = 60_000
 
 def explore_change(change: str, protocol: str, turn: int, *, alone: bool) -> tuple[list[object], list[str]]:
     """Explore one change; return its row, and a line for everything that is wrong."""
-    policy, delivery = list(Policy)[turn % 2], list(Delivery)[turn // 2 % 2]
+    policy, delivery = list(Policy)[turn % 2], list(Delivery)[turn // 2 % 3]
     begun = time.process_time()
     case = change_cases.small(change, protocol, 3 if alone else 1, policy, delivery)
     explorer = explore_changes.Explorer(case, MOMENTS_AT_MOST, later=alone)
@@ -40,7 +40,7 @@ def explore_change(change: str, protocol: str, turn: int, *, alone: bool) -> tup
 
 def explore_race(name: str, sends: int, turn: int) -> tuple[list[object], list[str]]:
     """Explore changes at several sequencers that are asked for at once."""
-    policy, delivery = list(Policy)[turn % 2], list(Delivery)[turn // 2 % 2]
+    policy, delivery = list(Policy)[turn % 2], list(Delivery)[turn // 2 % 3]
     begun = time.process_time()
     explored = explore_changes.Explorer(change_cases.race(name, sends, policy, delivery), RACES_AT_MOST).run()
     wrong = [f"{name} {policy} {delivery}: {what}: {says} | {path}" for what, says, path in explored.found]

@@ -7,8 +7,10 @@ Run: python -m benchmarks.protocol_costs
 
 import random
 import sys
+from pathlib import Path
 
 from benchmarks.results import record, table
+from matplotlib.figure import Figure
 from msgspec.structs import replace
 
 from ordercast.membership.table import Membership
@@ -21,6 +23,8 @@ from ordercast.spark.trials import Weighed
 
 L, P = 10.0, 1.0
 BODY = bytes(100)
+SIZES = (2, 4, 8, 16, 32, 64)
+PICTURE = Path(__file__).parent.parent / "docs" / "pictures" / "source-load.svg"
 SOURCES = ("visitor", "s000", "s001", "s002")
 
 
@@ -55,7 +59,37 @@ def formula(protocol: str, deployment: Deployment, group: str) -> tuple[float, f
     return terms.messages, terms.delay(L, P)
 
 
+def source_load() -> None:
+    """Measure what a source sends and gets for one message, against the size of the group (GS88 §2, §4)."""
+    names = ["propagation", "two-phase", "timestamp", "sequencer", "sequencer, direct", "arrow"]
+    found: dict[str, list[int]] = {name: [] for name in names}
+    for name, loads in found.items():
+        protocol, _, how = name.partition(", ")
+        for size in SIZES:
+            members = membership(2 * SIZES[-1], 1, size, 1)
+            scenario = Scenario(members, protocol, Planner.GREEDY, senders=0, direct_bytes=int(how == "direct"))
+            world = measure(deploy(scenario), "g00", Network(latency=L, processing=P))
+            loads.append(world.outcome.load["visitor"])
+    figure = Figure(figsize=(6, 3.6), facecolor="white", layout="constrained")
+    axes = figure.subplots()
+    for index, (name, loads) in enumerate(found.items()):
+        axes.plot(SIZES, loads, marker="osv^Dx"[index], markersize=10 - index, label=name, alpha=0.8)
+    axes.set(xlabel="members", ylabel="messages at the source", xscale="log", yscale="log", title="One multicast")
+    axes.set_xticks(SIZES, [str(size) for size in SIZES])
+    axes.minorticks_off()
+    axes.legend(frameon=False, fontsize=8)
+    figure.savefig(PICTURE)
+    rows: list[list[object]] = [[name, *loads] for name, loads in found.items()]
+    told = (
+        "Messages that a source from outside sends and gets for one message to a group of so many members; its"
+        " acknowledgements are left out. Picture: docs/pictures/source-load.svg."
+    )
+    head = ["protocol", *(f"{size} members" for size in SIZES)]
+    record("Load at the source (GS88 §2)", "python -m benchmarks.protocol_costs", [*table(head, rows), "", told])
+
+
 def main() -> int:
+    source_load()
     rows: list[list[object]] = []
     wrong = 0
     kinds = [("propagation", planner) for planner in (Planner.GREEDY, Planner.METAGROUP, Planner.CENTRAL, Planner.BEST)]

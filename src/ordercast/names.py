@@ -93,5 +93,7 @@ class Delivery(StrEnum):
 
     AGREED = "agreed"
     """As soon as it is ordered; a site that was cut off may have to roll it back."""
+    COPIED = "copied"
+    """When `copies` members have it, durably: rolled back only when so many of them fail at once (KIN §4.1)."""
     SAFE = "safe"
     """When every member has it, durably: it is never rolled back."""

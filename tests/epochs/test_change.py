@@ -229,6 +229,13 @@ def test_a_group_moves_to_another_sequencer_with_all_that_is_ordered_with_it() -
     assert by(ask(planned.setup, Move("x", ())).setup)["x"] == "b", "a member again"
 
 
+def test_a_group_is_deleted_while_what_is_ordered_with_it_moves() -> None:
+    """Both are one change; the campaign has found a manager that stumbled over it."""
+    planned = ask(sequenced(x="abc", y="bc"), Delete("y"), Move("x", ("p",)))
+
+    assert (by(planned.setup), planned.refused) == ({"x": "p"}, ())
+
+
 def test_new_classes_are_shared_out_beside_what_others_have() -> None:
     old = sequenced(sequencers=("p", "q"), x="abc", y="de")
     assert by(old) == {"x": "p", "y": "q"}

@@ -98,6 +98,20 @@ def test_survivors_go_on_and_the_failed_site_comes_back(protocol: str, delivery:
         assert world.judge.rolled_back == 0
 
 
+@pytest.mark.parametrize("change", [Leave("x", "c"), Delete("x")], ids=str)
+def test_errata_123_a_site_that_is_away_is_let_out_of_its_group(change: Change) -> None:
+    """It was no member before the change and is none after it; its application must know all the same."""
+    crash = (Fault("crash", 10.0, "c", lasts=60.0),)
+    world = Seen(Case(setup(x="abc", y="abc"), ALL, QUIET, 3, (), ((40.0, "a", change),), crash))
+    world.run(90.0)
+    world.calm()
+    world.run(200.0)
+    views = [told for site, told in world.seen if site == "c" and isinstance(told, ViewChanged) and told.group == "x"]
+
+    assert findings(world) == []
+    assert [("c" in view.left, view.away) for view in views[-2:]] == [(True, ("c",)), (True, ())]
+
+
 @pytest.mark.parametrize("policy", list(Policy))
 def test_a_lost_disk_comes_back_as_a_joiner(policy: Policy) -> None:
     """It is given the state of its groups, and neither votes nor leads before it is taken in."""
@@ -192,7 +206,7 @@ class CrashAt(World):
 def test_a_manager_or_a_participant_that_dies_at_any_step(protocol: str, victim: str) -> None:
     """Errata 21: a is the manager. It dies after each single effect of its part in each change."""
     for index, (_, change) in enumerate(CHANGES):
-        groups = setup(protocol, delivery=list(Delivery)[index % 2], x="abc", y="bcd")
+        groups = setup(protocol, delivery=list(Delivery)[index % 3], x="abc", y="bcd")
         sends = tuple((float(t), "abcd"[t % 4], (("x",), ("y",))[t % 2]) for t in range(0, 40, 3))
         case = Case(groups, ALL, QUIET, 13, sends, changes=((10.0, "c", change),))
         for effects in range(index % STEP, 90, STEP):

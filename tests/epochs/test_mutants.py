@@ -40,7 +40,7 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]]]] = [
     ("a lost disk is not noticed", P, [("        self.admitted = setup.number > 0", "        self.admitted = True")]),
     ("an empty disk votes", P, [("        elif self.me in self.setup.council and self.admitted:", "        elif self.me in self.setup.council:")]),
     ("stable as soon as one has it", T, [("return min([self.counts.get(groups, 0), *(heard.get(other, 0) for other in others)])", "return self.counts.get(groups, 0)")]),
-    ("safe is handed over at once", T, [("                if not agreed and not self.is_stable(entry):\n                    break", "                pass")]),
+    ("safe is handed over at once", T, [("                if not (delivery is Delivery.AGREED or self.is_copied(entry) or self.is_stable(entry)):\n                    break", "                pass")]),
     ("done before everybody has installed", M, [("        if set(decision.installers) - left <= set(state.installed.get(number, ())):", "        if state.installed.get(number):")]),
     ("done is not heard", O, [("                self._finish(class_id)\n", "                pass\n")]),
     ("new messages are handed over before old ones", O, [("        behind = max(numbers) if self._holds_back() else 0", "        behind = 0")]),

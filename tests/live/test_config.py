@@ -13,14 +13,15 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from ordercast.errors import HistoryError, InputError, LocalError, OrdercastError
-from ordercast.live.config import Cluster, Security, deploy, read_cluster
+from ordercast.live.config import Cluster, Security, Swap, deploy, read_cluster
 from ordercast.live.site import Site
 from ordercast.live.tls import context, make_certs
 from ordercast.live.tokens import read_tokens
-from ordercast.names import Planner
+from ordercast.names import Planner, Shape
 from ordercast.node.settings import Limits
 from tests.support.live import GROUPS, Running, cluster, ports, run
 
+NEAR_X = Swap(tree=Shape.LATENCY, latencies=[("p", "x", 1.0)])
 GOOD: dict[str, Any] = {"sites": {"p": "localhost:1", "q": "localhost:2"}, "groups": {"g": ["p", "q"]}}
 
 
@@ -40,6 +41,19 @@ GOOD: dict[str, Any] = {"sites": {"p": "localhost:1", "q": "localhost:2"}, "grou
         ({"migrate": True}, "migrate: protocol propagation has no sequencers"),
         ({"protocol": "sequencer", "migrate": True}, "migrate is for groups that change"),
         ({"protocol": "sequencer", "sequencers": ["x"]}, "sequencers: 'x' is not in [sites]"),
+        ({"swap": Swap(tree=Shape.PATH)}, "[swap] tree: protocol propagation takes none"),
+        ({"protocol": "arrow", "swap": Swap(upper=2)}, "[swap] upper: protocol arrow takes none"),
+        ({"protocol": "hybrid", "swap": Swap(upper=-1)}, "[swap] upper is at least 0, not -1"),
+        ({"protocol": "arrow", "swap": Swap(tree=Shape.LATENCY)}, "[swap] tree latency takes latencies"),
+        ({"protocol": "arrow", "swap": Swap(latencies=[("p", "q", 1.0)])}, "[swap] tree latency takes latencies"),
+        ({"protocol": "arrow", "swap": NEAR_X}, "[swap] latencies: 'x' is not in [sites]"),
+        (
+            {"protocol": "arrow", "policy": "atomic", "swap": Swap(by_source=True)},
+            "[swap] by_source is for groups that",
+        ),
+        ({"delivery": "copied"}, "delivery is for groups that change"),
+        ({"copies": 1}, "copies"),
+        ({"policy": "available", "copies": 3}, "copies is for delivery copied"),
         ({"limits": {"window": 1}}, "limits"),
         ({"sites": {"p": "localhost:1", "q": "localhost:1"}}, "localhost:1 is given twice"),
         (

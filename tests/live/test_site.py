@@ -9,9 +9,10 @@ import pytest
 
 from ordercast.client.client import connect
 from ordercast.errors import HistoryError, InputError, LocalError, UnreachableError
-from ordercast.live.config import Cluster, Security, deploy, read_cluster
+from ordercast.live.config import Cluster, Security, Swap, deploy, read_cluster
 from ordercast.live.site import Site
 from ordercast.live.tls import make_certs
+from ordercast.names import Shape
 from ordercast.node.inputs import DiskFailed
 from ordercast.node.settings import Limits
 from ordercast.protocols.registry import MACHINES
@@ -21,15 +22,19 @@ from ordercast.wire.peers import VERSION, Hello
 from ordercast.wire.tags import Tag
 from tests.support.live import GROUPS, Running, cluster, ports, quiet, run
 
+NEAR = Swap(tree=Shape.LATENCY, latencies=[("p", "q", 0.1)], upper=2, by_source=True)
+LIVE = [(protocol, durable, Swap()) for protocol in MACHINES for durable in (False, True)]
+LIVE += [("arrow", True, Swap(by_source=True)), ("combining", False, Swap(tree=Shape.PATH)), ("hybrid", True, NEAR)]
+
 
 @pytest.mark.slow
-@pytest.mark.parametrize("durable", [False, True])
-@pytest.mark.parametrize("protocol", MACHINES)
-def test_every_protocol_runs_live(tmp_path: Path, protocol: str, durable: bool) -> None:
+@pytest.mark.parametrize(("protocol", "durable", "swap"), LIVE)
+def test_every_protocol_runs_live(tmp_path: Path, protocol: str, durable: bool, swap: Swap) -> None:
     """Four senders, three groups in a ring: one serial order, nothing missing, nothing twice, stamps aside."""
 
     async def work() -> None:
-        async with Running(cluster(tmp_path, extra="x", protocol=protocol, durable=durable)) as sites:
+        config = cluster(tmp_path, extra="x", protocol=protocol, durable=durable, swap=swap)
+        async with Running(config) as sites:
             logs: dict[str, list[str]] = {name: [] for name in sites}
             readers = [asyncio.create_task(read(site, logs[name])) for name, site in sites.items()]
             await asyncio.gather(*(send(name, site) for name, site in sites.items()))

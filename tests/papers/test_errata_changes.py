@@ -306,7 +306,8 @@ def test_errata_20_who_is_suspected_though_it_is_well_delivers_nothing_that_othe
     sends = tuple(stream(slow, "x", 6, 12))
     case = Case(ours, PROMISES, QUIET, 1, sends, (), (Fault("suspect", 5.0, slow, lasts=40.0),))
     handed = (
-        "                if not agreed and not self.is_stable(entry):\n                    break",
+        "                if not (delivery is Delivery.AGREED or self.is_copied(entry) or self.is_stable(entry)):\n"
+        "                    break",
         "                pass",
     )
 

@@ -54,7 +54,7 @@ MUTANTS: list[tuple[str, str, str, str, tuple[str, bool]]] = [
     ("errata 43: the own sink is forgotten", A, "if came_from == self.me:\n            self.value = swap.last", "if came_from == self.me and next_hop != self.me:\n            self.value = swap.last", ("arrow", False)),
     ("errata 48: combined in the wrong order", C, "gathered, self.gathered = self.gathered, []", "gathered, self.gathered = self.gathered[::-1], []", ("combining", False)),
     ("ticks that change an object are not logged", S, "            effects.insert(0, Append(event))  # what was combined when must be the same after a restart\n", "            pass\n", ("combining", False)),
-    ("errata 49: the batch leaves its first", C, "combined = Swap(gathered[0].envelope, gathered[-1].last)", "combined = Swap(gathered[0].envelope, gathered[0].last)", ("combining", False)),
+    ("errata 49: the batch leaves its first", C, "combined = Swap(gathered[0].envelope, gathered[-1].last, gathered[0].bare)", "combined = Swap(gathered[0].envelope, gathered[0].last, gathered[0].bare)", ("combining", False)),
     ("T1 is not checked", Q, "self.delivered[group] + 1 != number", "self.delivered[group] + 1 > number", ("sequencer", False)),
     ("T2 is not checked", Q, "if group not in destination and self.delivered[group] != number:", "if False:", ("sequencer", False)),
     ("errata 30: T2 for every group", Q, "            if group not in self.delivered:\n                continue\n            if group in destination", "            if group in destination", ("sequencer", False)),

@@ -11,7 +11,7 @@ from ordercast.sim.changing_nodes import ChangingCase
 from ordercast.sim.churn import destinations
 from ordercast.sim.faults import Fault
 from ordercast.sim.network import Network
-from tests.support.epoch_campaign import ALL, SITES, Kind, change, sequenced, setup_of
+from tests.support.epoch_campaign import SITES, Kind, change, kind_of, sequenced, setup_of
 
 SPAN = 10.0
 FAULTS = ("kill", "between", "drain", "pause", "reset", "cut", "slow", "full", "suspects", "lose", "island")
@@ -33,7 +33,7 @@ def tight(chance: random.Random) -> Limits:
 def case(seed: int, kind: Kind | None = None) -> ChangingCase:
     """Return a seeded case."""
     chance = random.Random(f"changing nodes {seed}")
-    kind = kind or ALL[seed % len(ALL)]
+    kind = kind or kind_of(seed)
     setup, moves = sequenced(setup_of(kind, chance), seed)
     sites = sorted(setup.sites)
     network = Network(latency=0.002, jitter=chance.choice([0.0, 0.005, 0.02]))
@@ -54,7 +54,7 @@ def case(seed: int, kind: Kind | None = None) -> ChangingCase:
             what = "kill"
         lasts = chance.choice([0.05, 0.3, 1.0, 3.0])
         faults.append(Fault(what, chance.uniform(0.3, 0.8 * SPAN), site, other, lasts))
-    if kind.policy is Policy.AVAILABLE and kind.delivery is Delivery.AGREED:  # who is cut off may have to roll back
+    if kind.policy is Policy.AVAILABLE and kind.delivery is not Delivery.SAFE:  # who is cut off may have to roll back
         at, site = chance.uniform(1, 0.4 * SPAN), chance.choice(sites)
         faults.append(Fault("island", at, site, lasts=3.0))
         if chance.random() < 0.5:

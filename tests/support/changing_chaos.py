@@ -198,7 +198,7 @@ class ChangingChaos:
         self.strays: dict[str, set[SiteId]] = {}  # messages of clients that have moved, and where they may have been
         self.processes: dict[SiteId, subprocess.Popen[bytes]] = {}
         self.stuck: list[str] = []
-        may_undo = policy == "available" and delivery == "agreed"
+        may_undo = policy == "available" and delivery != "safe"
         self.rovers = [Rover(self, group) for group in UNION] if not may_undo else []
         self.deleted: set[GroupId] = set()
         self.known: dict[str, Any] = {}  # the newest configuration that was heard of
@@ -530,7 +530,7 @@ class ChangingChaos:
     def findings(self) -> list[tuple[str, str]]:
         """Return everything that was not kept."""
         for group in sorted(self.deleted):
-            self.judge.deleted(group)
+            self.judge.unknown(group)
         members = {group: told["there"] for group, told in self.known["groups"].items() if group not in self.deleted}
         found = [("stuck", line) for line in self.stuck]
         for rover in self.rovers:

@@ -24,6 +24,7 @@ from ordercast.errors import LocalError, OrdercastError
 from ordercast.live.config import Cluster, deploy, read_cluster
 from ordercast.live.ports import free_ports
 from ordercast.names import GroupId, SiteId
+from ordercast.protocols.registry import MACHINES
 from ordercast.sim.workload import unions
 from tests.support.promises import Book, body_of
 from tests.support.proxies import Proxy
@@ -40,6 +41,12 @@ OUTSIDE = ("s5",)
 OPTIONS = ('level = "acyclic"\nunions = [["g2", "g4"]]', 'level = "total"', 'causal = true\nunions = [["g2", "g4"]]')
 """The promises to try: one class and a declared union, several classes, causal order (two-phase does not keep it)."""
 LIMITS = "[limits]\ncheckpoint_bytes = 4096\nretain_messages = 3000\ninbox_bytes = 65536"
+SWAPS = (
+    "",
+    "\n[swap]\nby_source = true\ntree = 'path'",
+    "\n[swap]\ntree = 'latency'\nlatencies = [['s1', 's2', 0.1], ['s3', 's4', 0.2]]",
+)
+"""Trees of swap objects, and who multicasts."""
 UNANSWERED_AT_MOST = 10
 STUCK_S = 90.0  # nothing has changed for so long, although nothing is in the way
 WORDS = ("site.bug", "site.failed", "Traceback", "link.refused", "link.closed", "client.closed")
@@ -357,7 +364,8 @@ class Chaos:
 
 def troubled(folder: Path, protocol: str, options: str, seed: int) -> Chaos:
     """Return a cluster of six sites to run: small checkpoints, a site outside, a protocol and what it promises."""
-    return Chaos(folder, seed, outside=OUTSIDE, options=f'protocol = "{protocol}"\n{options}', limits=LIMITS)
+    swap = SWAPS[seed % len(SWAPS)] if MACHINES[protocol].by_source else ""
+    return Chaos(folder, seed, outside=OUTSIDE, options=f'protocol = "{protocol}"\n{options}', limits=LIMITS + swap)
 
 
 def _left(status: dict[str, Any] | None) -> str:

@@ -71,6 +71,7 @@ EPOCHS = [
         "repeats",
         "sending",
         "track",
+        "copies",
         "recovery",
         "obstacles",
         "wishes",

@@ -321,8 +321,9 @@ def _one(
         level=draft.level,
         causal=draft.causal,
         policy=Policy.ATOMIC if any(o.policy is Policy.ATOMIC for o in options) else Policy.AVAILABLE,
-        delivery=Delivery.SAFE if any(o.delivery is Delivery.SAFE for o in options) else Delivery.AGREED,
+        delivery=max((o.delivery for o in options), key=list(Delivery).index),  # the strictest of its groups
         direct_bytes=max(o.direct_bytes for o in options) if all(o.direct_bytes for o in options) else 0,
+        copies=max(o.copies for o in options),
     )
 
 

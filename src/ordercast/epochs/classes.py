@@ -121,6 +121,8 @@ class Classes(Handing):
         self.hand_over(class_id)
         if len(self.class_setup(class_id).destinations(envelope.groups)) == 1:
             self.stability.alone(class_id, envelope.groups)
+        elif class_id in self.setup.classes:
+            self.stability.copies.count(class_id, envelope.groups)
 
     # Sending.
 

@@ -10,6 +10,25 @@ from ordercast.epochs.track import Entry, Recent, Track
 from ordercast.names import ClassId, GroupId, SiteId
 
 
+def views_between(me: SiteId, old: Setup, new: Setup, *, begins: bool) -> list[e.ViewChanged]:
+    """Return which groups of a site have other members now; to an application that begins with nothing all are news.
+
+    Who was taken out of a group for a while, and is let out of it for good meanwhile, is told so (errata 123).
+    """
+    found = list[e.ViewChanged]()
+    for group in sorted({*old.groups, *new.groups}):
+        before = old.members(group) if group in old.groups else ()
+        now = new.members(group) if group in new.groups else ()
+        wanted = new.groups[group].members if group in new.groups else ()
+        stays_out = me not in wanted and group in old.away.get(me, ())
+        if (before != now and (me in before or me in now)) or (begins and me in now) or stays_out:
+            joined, left = tuple(s for s in now if s not in before), tuple(s for s in before if s not in now)
+            left = (*left, me) if stays_out else left
+            away = tuple(site for site in wanted if group in new.away.get(site, ()))
+            found.append(e.ViewChanged(group, now, joined, left, new.number, away))
+    return found
+
+
 class Closed(States):
     """One site's part in the end of classes."""
 
@@ -191,18 +210,8 @@ class Closed(States):
             site.installing.states.pop(group, None)
 
     def _note_views(self, old: Setup, new: Setup) -> None:
-        """Note which groups of this site have other members now; to an application with nothing all are news."""
-        me, found = self.site.me, list[e.ViewChanged]()
-        begins = self.site.since == new.number
-        for group in sorted({*old.groups, *new.groups}):
-            before = old.members(group) if group in old.groups else ()
-            now = new.members(group) if group in new.groups else ()
-            if (before != now and (me in before or me in now)) or (begins and me in now):
-                joined, left = tuple(s for s in now if s not in before), tuple(s for s in before if s not in now)
-                wanted = new.groups[group].members if group in new.groups else ()
-                away = tuple(site for site in wanted if group in new.away.get(site, ()))
-                found.append(e.ViewChanged(group, now, joined, left, new.number, away))
-        self.views.append((new.number, found))
+        """Note which groups of this site have other members now."""
+        self.views.append((new.number, views_between(self.site.me, old, new, begins=self.site.since == new.number)))
 
     def done(self, number: int) -> None:
         """Everybody has installed a configuration: all that was closed for it is stable."""

@@ -21,7 +21,7 @@ from ordercast.epochs.sending import Sending
 from ordercast.epochs.setup import ClassSetup, Setup
 from ordercast.epochs.stability import Stability
 from ordercast.epochs.track import Entry, Recent, Track
-from ordercast.names import ClassId, Delivery, GroupId, SiteId
+from ordercast.names import ClassId, GroupId, SiteId
 
 if TYPE_CHECKING:
     from ordercast.epochs.participant import Participant
@@ -125,8 +125,7 @@ class Handing:
         """Give the application what it may have of a class, in order."""
         track = self.tracks.get(class_id)
         if track is not None:
-            agreed = self.class_setup(class_id).delivery is Delivery.AGREED
-            for entry in track.ready(agreed=agreed):
+            for entry in track.ready(self.class_setup(class_id).delivery):
                 self.hand(entry)
             track.prune()
 

@@ -397,12 +397,13 @@ class AskHave(Control, frozen=True, gc=False, tag=95):
 
 
 class Stable(Control, frozen=True, gc=False, tag=90):
-    """From the first member: so many messages every member has delivered."""
+    """From the first member: so many messages every member has delivered; and so many, `copies` members have."""
 
     counts: Counts
+    copied: Counts = ()
 
     def __str__(self) -> str:
-        return f"Stable {_counts(self.counts)}"
+        return f"Stable {_counts(self.counts)}" + (f" copied {_counts(self.copied)}" if self.copied else "")
 
 
 class AskSafe(Control, frozen=True, gc=False, tag=91):

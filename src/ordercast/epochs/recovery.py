@@ -86,7 +86,7 @@ def joining(
 
     `pending`: who had come into groups before, and still waits for their state. `there`: who has reported.
     """
-    found = []
+    found, anew = list[Joining](), set[SiteId]()
     closing = {group for class_id in closed for group in old.classes[class_id].groups}
     waits = {(site, group) for site, groups in pending.items() for group in groups if group in closing}
     empty = {site for site, (_, taken_in) in new.lives.items() if taken_in == new.number}
@@ -99,6 +99,7 @@ def joining(
         if not staying and group in old.groups:  # who was in it last has lost its disk: go on from what another has
             others = [s for s in now if s not in empty and (s in before or group in old.away.get(s, ()))]
             staying = tuple(others[:1])
+            anew.update(now)
         for site in now:
             if site not in before or (site, group) in waits:
                 if site in staying:  # it goes on with what it has
@@ -106,8 +107,9 @@ def joining(
                     continue
                 back = group in old.away.get(site, ()) and site not in {*old.partly, *empty}
                 found.append(Joining(site, group, staying, back))
-    # Who goes on with what it has of one group gets no messages of others one by one: some go to both.
-    alone = {joins.site for joins in found if not joins.providers}
+    # Who goes on with what it has of one group gets no messages of others one by one: some go to both. Nor does anybody
+    # in a group that goes on from what one site has: that may lack what others have through other groups (errata 124).
+    alone = {joins.site for joins in found if not joins.providers} | anew
     return tuple(Joining(j.site, j.group, j.providers, j.replay and j.site not in alone) for j in found)
 
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from ordercast.epochs.setup import GroupSetup, Setup
+from ordercast.epochs.setup import COPIES, GroupSetup, Setup
 from ordercast.errors import LocalError
 from ordercast.names import ClassId, Delivery, GroupId, Level, Planner, Policy, SiteId
 from ordercast.protocols.registry import MACHINES, Causal
@@ -78,11 +78,13 @@ class Set(msgspec.Struct, frozen=True, array_like=True, tag="set"):
     delivery: Delivery | None = None
     migrate: bool | None = None
     direct_bytes: int | None = None
+    copies: int | None = None
 
     def __str__(self) -> str:
         migrate = {None: None, True: "migrate", False: "stay"}[self.migrate]
         direct = None if self.direct_bytes is None else f"direct={self.direct_bytes}"
-        given = (self.protocol, self.planner, self.policy, self.delivery, migrate, direct)
+        copies = None if self.copies is None else f"copies={self.copies}"
+        given = (self.protocol, self.planner, self.policy, self.delivery, migrate, direct, copies)
         return f"set {self.group} {','.join(option for option in given if option)}"
 
 
@@ -223,6 +225,7 @@ def _set(setup: Setup, change: Set) -> dict[GroupId, GroupSetup]:
         "delivery": change.delivery,
         "migrate": change.migrate,
         "direct_bytes": change.direct_bytes,
+        "copies": change.copies,
     }
     options: dict[str, object] = {name: option for name, option in given.items() if option is not None}
     if change.protocol is not None:
@@ -240,7 +243,8 @@ def _move(setup: Setup, group: GroupId, sequencers: tuple[SiteId, ...]) -> dict[
     _check(MACHINES[protocol].sequencers, f"group {group!r}: protocol {protocol} has no sequencers")
     parts = setup.classes[class_id].parts if class_id is not None else ((group,),)
     together = next(part for part in parts if group in part)
-    own = [name for name in together if MACHINES[setup.groups[name].protocol].sequencers]
+    left = [name for name in together if name in setup.groups]  # others are deleted at the same time
+    own = [name for name in left if MACHINES[setup.groups[name].protocol].sequencers]
     named = tuple(sorted(set(sequencers)))
     return {n: msgspec.structs.replace(g, sequencers=named) if n in own else g for n, g in setup.groups.items()}
 
@@ -263,10 +267,12 @@ def check_options(group: GroupSetup, *, causal: bool) -> None:
     """Refuse what would be promised and not kept."""
     if group.direct_bytes < 0:
         raise LocalError(f"direct_bytes is at least 0, not {group.direct_bytes}")
+    if group.copies < COPIES:
+        raise LocalError(f"copies is at least {COPIES}, not {group.copies}: one copy is delivery agreed")
     if (group.sequencers or group.migrate or group.direct_bytes) and not MACHINES[group.protocol].sequencers:
         raise LocalError(f"protocol {group.protocol} has no sequencers")
     if causal and MACHINES[group.protocol].causal is Causal.NEVER:
         raise LocalError(f"protocol {group.protocol} keeps no causal order ({MACHINES[group.protocol].no_causal})")
-    if causal and group.policy is Policy.AVAILABLE and group.delivery is Delivery.AGREED:
+    if causal and group.policy is Policy.AVAILABLE and group.delivery is not Delivery.SAFE:
         # What is rolled back may have caused messages that stay (errata 22 iv).
         raise LocalError("causal order with policy available takes delivery safe")

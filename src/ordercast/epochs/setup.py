@@ -18,6 +18,7 @@ from ordercast.planning.plan import Plan
 from ordercast.protocols.registry import MACHINES, Deployment
 
 COUNCIL = 5  # sites that vote, at most
+COPIES = 2  # with delivery `copied`: so many members have a message before an application gets it
 
 
 class GroupSetup(msgspec.Struct, frozen=True, array_like=True):
@@ -34,6 +35,8 @@ class GroupSetup(msgspec.Struct, frozen=True, array_like=True):
     """Its sequencer asks to be moved to the site that sends most."""
     direct_bytes: int = 0
     """With sequencer: bodies of so many bytes or more go from their senders to the members directly; 0: none."""
+    copies: int = COPIES
+    """With delivery `copied`: so many members have a message before an application gets it."""
 
 
 class ClassSetup(msgspec.Struct, frozen=True, array_like=True, dict=True):
@@ -56,6 +59,7 @@ class ClassSetup(msgspec.Struct, frozen=True, array_like=True, dict=True):
     sequencers: tuple[SiteId, ...] = ()
     """Who sequences each part, where the protocol has sequencers."""
     direct_bytes: int = 0
+    copies: int = COPIES
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -191,7 +195,7 @@ class Setup(msgspec.Struct, frozen=True, array_like=True, dict=True):
     def may_undo(self, group: GroupId) -> bool:
         """Whether what was delivered to a group may be rolled back."""
         of_group = self.groups[group]
-        return of_group.policy is Policy.AVAILABLE and of_group.delivery is Delivery.AGREED
+        return of_group.policy is Policy.AVAILABLE and of_group.delivery is not Delivery.SAFE
 
     def classes_at(self, site: SiteId) -> list[ClassId]:
         """Return the classes in which a site is a member, sorted."""

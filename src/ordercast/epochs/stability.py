@@ -6,6 +6,7 @@ from ordercast.core.configuration import Destination
 from ordercast.core.effects import Held
 from ordercast.core.events import Control
 from ordercast.epochs import messages as m
+from ordercast.epochs.copies import Copies
 from ordercast.epochs.track import Entry, Track
 from ordercast.names import ClassId, Delivery, SiteId
 
@@ -19,7 +20,7 @@ class Stability:
     """One site's part; it keeps nothing of its own."""
 
     def __init__(self, site: "Participant") -> None:
-        self.site = site
+        self.site, self.copies = site, Copies(site)
 
     def _first(self, class_id: ClassId, groups: Destination) -> SiteId:
         return self.site.class_setup(class_id).destinations(groups)[0]
@@ -148,8 +149,11 @@ class Stability:
         match message:
             case m.Have(counts) if track is not None:
                 self._have(sender, class_id, track, counts)
-            case m.Stable(counts) if track is not None:
-                self._settle(class_id, counts)
+            case m.Stable(counts, copied) if track is not None:
+                if copied:
+                    self.copies.told(class_id, track, copied)
+                if counts:
+                    self._settle(class_id, counts)
             case m.AskHave(asked) if track is not None:
                 self._say(sender, m.Have(tuple((g, track.counts.get(g, 0)) for g in asked)), class_id)
             case m.AskSafe(groups, _) if track is not None and self._first(class_id, groups) == site.me:
@@ -193,6 +197,7 @@ class Stability:
                 news.append((groups, everywhere))
             elif 0 < count <= track.stable.get(groups, 0):
                 again.append((groups, track.stable[groups]))
+            self.copies.count(class_id, groups, asked_by=sender)
         if again:
             self._say(sender, m.Stable(tuple(again)), class_id)
         if news:
@@ -211,7 +216,7 @@ class Stability:
         site = self.site
         track = site.tracks[class_id]
         news: list[Entry] = track.settle(counts)
-        if news and site.class_setup(class_id).delivery is Delivery.SAFE:
+        if news and site.class_setup(class_id).delivery is not Delivery.AGREED:
             site.durable()
         outside = set[tuple[SiteId, Destination]]()
         for entry in news:
@@ -235,8 +240,8 @@ class Stability:
     def held(self) -> list[Held]:
         """What is delivered here and not handed over."""
         return [
-            Held(str(entry.envelope), "not every member is known to have it", self.site.now)
-            for _, track in self._tracks()
+            Held(str(entry.envelope), self.copies.missing(class_id), self.site.now)
+            for class_id, track in self._tracks()
             for entry in track.entries
             if not entry.handed
         ]

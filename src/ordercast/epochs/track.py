@@ -13,7 +13,7 @@ import msgspec
 from ordercast.core.configuration import Destination
 from ordercast.core.events import Envelope
 from ordercast.epochs.messages import ClassReport, Counts, Id, Line
-from ordercast.names import ClassId, SiteId
+from ordercast.names import ClassId, Delivery, SiteId
 
 Stream = tuple[SiteId, int, Destination]
 """Source, incarnation and destination."""
@@ -97,6 +97,8 @@ class Track(msgspec.Struct, array_like=True):
     """For how many ticks that has not become stable."""
     behind: int = 0
     """What is delivered here is handed over after this configuration is done; 0 for at once."""
+    copied: dict[Destination, int] = {}
+    """With delivery `copied`: messages that so many members have as are asked for; this site may lack some of them."""
 
     def add(self, class_id: ClassId, order: int, stamp: bytes, envelope: Envelope) -> Entry:
         """Count a delivery."""
@@ -141,17 +143,21 @@ class Track(msgspec.Struct, array_like=True):
         if self.entries:
             self.entries = [entry for entry in self.entries if not (entry.handed and self.is_stable(entry))]
 
-    def ready(self, *, agreed: bool) -> list[Entry]:
-        """Return what may be handed over now, in order: all, or only what is stable."""
+    def ready(self, delivery: Delivery) -> list[Entry]:
+        """Return what may be handed over now, in order: all, or what is copied, or only what is stable."""
         found: list[Entry] = []
         if self.behind:
             return found
         for entry in self.entries:
             if not entry.handed:
-                if not agreed and not self.is_stable(entry):
+                if not (delivery is Delivery.AGREED or self.is_copied(entry) or self.is_stable(entry)):
                     break
                 found.append(entry)
         return found
+
+    def is_copied(self, entry: Entry) -> bool:
+        """Whether so many members have a message as are asked for; false where delivery is not `copied`."""
+        return entry.index <= self.copied.get(entry.envelope.groups, 0)
 
     @property
     def unstable(self) -> list[Destination]:
@@ -175,6 +181,12 @@ class Track(msgspec.Struct, array_like=True):
         heard = self.heard.setdefault(groups, {})
         heard[site] = max(heard.get(site, 0), count)
         return min([self.counts.get(groups, 0), *(heard.get(other, 0) for other in others)])
+
+    def copied_to(self, groups: Destination, others: tuple[SiteId, ...], copies: int) -> int:
+        """Return how many messages so many members have, this one among them or not; all members, if they are fewer."""
+        heard = self.heard.get(groups, {})
+        counts = sorted((self.counts.get(groups, 0), *(heard.get(other, 0) for other in others)), reverse=True)
+        return counts[min(copies, len(counts)) - 1]
 
     def whereabouts(self, source: SiteId, life: int, groups: Destination) -> tuple[int, tuple[tuple[int, bytes], ...]]:
         """Return up to which number a source's messages are safe, and the places of the others that were delivered."""

@@ -62,6 +62,7 @@ def setup_of(cluster: Cluster) -> Setup:
             named,
             cluster.migrate,
             cluster.direct_bytes,
+            cluster.copies,
         )
     unions = sorted(tuple(sorted(set(union))) for union in cluster.unions)
     try:

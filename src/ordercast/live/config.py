@@ -8,10 +8,11 @@ from typing import Annotated, Literal
 import msgspec
 
 from ordercast.core.configuration import Configuration
+from ordercast.epochs.setup import COPIES
 from ordercast.errors import InputError
 from ordercast.live import rules
 from ordercast.membership.toml import read_toml
-from ordercast.names import ClassRule, Delivery, GroupId, Level, Planner, Policy, SiteId
+from ordercast.names import ClassRule, Delivery, GroupId, Level, Planner, Policy, Shape, SiteId
 from ordercast.node.settings import Limits, Positive, Settings
 from ordercast.protocols.registry import MACHINES, Deployment, class_rule, placed
 
@@ -46,6 +47,19 @@ class GroupOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delivery: Delivery | None = None
 
 
+class Swap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The tree of the swap object, for arrow, combining and hybrid (HTW00 §4-6)."""
+
+    tree: Shape = Shape.BALANCED
+    """balanced, star, path, or latency: a spanning tree of near neighbours."""
+    latencies: list[tuple[SiteId, SiteId, Annotated[float, msgspec.Meta(gt=0)]]] = []
+    """For a tree by latency: two sites, and how long a message takes between them; others take 1."""
+    by_source: bool = False
+    """Who finds the predecessor tells the source, which multicasts (HTW00 §3); otherwise it multicasts itself (§4)."""
+    upper: int = 1
+    """For hybrid: so many levels of the tree below its root run the arrow; those below combine."""
+
+
 class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Who is where, which groups there are, and how they are ordered."""
 
@@ -73,6 +87,7 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     direct_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     """For protocol sequencer: envelopes of so many bytes or more go from their senders to the members directly, and
     the sequencer only gives them their place; 0: none. It takes work from a sequencer that is busy with large ones."""
+    swap: Swap = Swap()
     causal: bool = False
     durable: bool = True
     data: str = "data"
@@ -83,8 +98,10 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """`fixed`: groups never change. Otherwise they do, and this is what happens to the groups of a site that fails:
     with `atomic` they wait for it, with `available` the others go on without it (docs/protocols/epochs.md)."""
     delivery: Delivery | None = None
-    """Where groups change, when a message is handed to the application: `agreed` or `safe`. By default `safe` with
-    `available`, because `agreed` may have to be rolled back there; `agreed` with `atomic`, which never rolls back."""
+    """Where groups change, when a message is handed to the application: `agreed`, `copied` or `safe`. By default
+    `safe` with `available`, because others may be rolled back there; `agreed` with `atomic`, where nothing is."""
+    copies: Annotated[int, msgspec.Meta(ge=COPIES)] = COPIES
+    """With delivery `copied`: so many members have a message, durably, before an application gets it."""
     options: dict[GroupId, GroupOptions] = {}
     """Policy and delivery of single groups."""
     suspect_after: float = 3.0
@@ -157,7 +174,8 @@ def deploy(cluster: Cluster) -> Deployment:
     return Deployment(
         cluster.protocol, groups, plan if kind.plan else None, str(cluster.level), cluster.causal,
         receipts=kind.receipts, patience=PATIENCE, direct_bytes=cluster.direct_bytes,
-        placed=placed(groups, cluster.sequencers),
+        placed=placed(groups, cluster.sequencers), shape=cluster.swap.tree, upper=cluster.swap.upper,
+        by_source=cluster.swap.by_source, latencies={(a, b): took for a, b, took in cluster.swap.latencies},
     )  # fmt: skip
 
 
@@ -168,6 +186,7 @@ def settings_of(cluster: Cluster, deployment: Deployment) -> Settings:
     agreed += [groups.members, groups.sources, groups.unions, deployment.plan]
     agreed += [sorted(set(cluster.sequencers))] if cluster.sequencers else []
     agreed += ["direct", cluster.direct_bytes] if cluster.direct_bytes else []  # earlier versions know of none
+    agreed += ["swap", cluster.swap] if cluster.swap != Swap() else []
     return Settings(
         cluster=cluster.name,
         sites=frozenset(cluster.sites),
@@ -191,6 +210,7 @@ def described(cluster: Cluster) -> bytes:
         "unions": sorted("+".join(sorted(set(union))) for union in cluster.unions),
         "max_load": cluster.max_load,
         **({"direct_bytes": cluster.direct_bytes} if cluster.direct_bytes else {}),
+        **({"swap": cluster.swap} if cluster.swap != Swap() else {}),
         **({"sequencers": sorted(set(cluster.sequencers))} if cluster.sequencers else {}),
         "sites": sorted(cluster.sites),
         "groups": {group: sorted(members) for group, members in sorted(cluster.groups.items())},

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from ordercast.epochs.setup import COPIES
 from ordercast.errors import bounded
 from ordercast.names import SiteId
 from ordercast.protocols.registry import MACHINES
@@ -45,12 +46,32 @@ def problems(cluster: "Cluster") -> Iterator[str]:
     for site in cluster.sequencers:
         if site not in cluster.sites:
             yield f"sequencers: {bounded(site)!r} is not in [sites]"
+    yield from _wrong_swap(cluster)
     yield from _wrong_addresses(cluster)
     yield from _wrong_rights(cluster)
     yield from _wrong_changes(cluster)
     for limit, at_most in LARGEST.items():
         if getattr(cluster.limits, limit) > at_most:
             yield f"limits.{limit}: at most {at_most}"
+
+
+def _wrong_swap(cluster: "Cluster") -> Iterator[str]:
+    """Yield what is wrong with the tree of a swap object."""
+    swap, kind = cluster.swap, MACHINES.get(cluster.protocol)
+    given = {"tree": swap.tree != "balanced", "by_source": swap.by_source, "upper": swap.upper != 1}
+    for name, is_given in given.items():
+        if is_given and kind is not None and not getattr(kind, name):
+            yield f"[swap] {name}: protocol {cluster.protocol} takes none"
+        if is_given and cluster.policy != "fixed":
+            yield f"[swap] {name} is for groups that do not change: it takes policy = fixed"
+    if swap.upper < 0:
+        yield f"[swap] upper is at least 0, not {swap.upper}"
+    if bool(swap.latencies) != (swap.tree == "latency"):
+        yield "[swap] tree latency takes latencies, and other trees take none"
+    for one, other, _ in swap.latencies:
+        yield from (
+            f"[swap] latencies: {bounded(s)!r} is not in [sites]" for s in (one, other) if s not in cluster.sites
+        )
 
 
 RESERVED = ("add", "remove", "replace")
@@ -60,12 +81,16 @@ RESERVED = ("add", "remove", "replace")
 def _wrong_changes(cluster: "Cluster") -> Iterator[str]:
     """Yield what does not go together with groups that change, or only with them."""
     if cluster.policy == "fixed":
-        for name, given in (("delivery", cluster.delivery is not None), ("states", cluster.states)):
+        changing = (("delivery", cluster.delivery), ("states", cluster.states), ("copies", cluster.copies != COPIES))
+        for name, given in changing:
             if given:
                 yield f"{name} is for groups that change: it takes policy = atomic or available"
         if cluster.options:
             yield "options are for groups that change: they take policy = atomic or available"
         return
+    deliveries = {cluster.delivery, *(options.delivery for options in cluster.options.values())}
+    if cluster.copies != COPIES and "copied" not in deliveries:
+        yield "copies is for delivery copied"
     if not cluster.durable:
         yield f"policy {cluster.policy} takes durable = true: a site that forgets its promises decides twice"
     if cluster.max_load is not None:
@@ -77,9 +102,9 @@ def _wrong_changes(cluster: "Cluster") -> Iterator[str]:
             yield f"[options] there is no group {bounded(group)!r}"
         policy = options.policy or cluster.policy
         delivery = options.delivery or cluster.delivery
-        if cluster.causal and policy == "available" and delivery == "agreed":
+        if cluster.causal and policy == "available" and delivery in ("agreed", "copied"):
             yield f"[options] {group}: causal order with policy available takes delivery safe"
-    if cluster.causal and cluster.policy == "available" and cluster.delivery == "agreed":
+    if cluster.causal and cluster.policy == "available" and cluster.delivery in ("agreed", "copied"):
         yield "causal order with policy available takes delivery safe"
 
 

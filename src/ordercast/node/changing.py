@@ -358,8 +358,7 @@ class ChangingNode(Node):
         self.readers.recent.append(lot)
 
     def _view_changed(self, effect: e.ViewChanged) -> None:
-        if set(effect.joined) == set(effect.members):
-            self.deliveries.sessions.forget(effect.group)
+        self.deliveries.sessions.viewed(effect.group, effect.joined, effect.members)
         view = ViewChanged(effect.group, effect.members, effect.joined, effect.left, effect.epoch, effect.away)
         self._say((effect.group,), view, effect.epoch)
         self.note("view.changed", group=effect.group, members=list(effect.members), epoch=effect.epoch)

@@ -8,7 +8,7 @@ have is forgotten: what it posts again so much later is delivered again.
 import msgspec
 
 from ordercast.errors import PeerError, bounded
-from ordercast.names import GroupId
+from ordercast.names import GroupId, SiteId
 from ordercast.wire.batch import Origin
 
 SESSIONS_AT_MOST = 1024  # of a destination
@@ -66,6 +66,17 @@ class Sessions:
     def forget(self, group: GroupId) -> None:
         """A group begins, or is no more: what was posted to another one of its name is nothing to it."""
         self.known = {to: sessions for to, sessions in self.known.items() if group not in to.split("+")}
+
+    def viewed(self, group: GroupId, joined: tuple[SiteId, ...], members: tuple[SiteId, ...]) -> None:
+        """A group has other members now: it may begin with them, or be no more.
+
+        When it is no more, what was posted to it and to other groups is still known: who was away is given what it
+        missed of the others afterwards, and must not take it for new.
+        """
+        if joined and set(joined) == set(members):
+            self.forget(group)
+        elif not members:
+            self.known.pop(group, None)
 
     def of_group(self, group: GroupId) -> Table:
         """Return what who joins a group must know."""

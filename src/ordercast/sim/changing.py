@@ -17,6 +17,7 @@ from ordercast.epochs import events as e
 from ordercast.epochs import snapshot
 from ordercast.epochs.change import plan_change
 from ordercast.epochs.messages import Decided
+from ordercast.epochs.participant import Participant
 from ordercast.epochs.requests import AddSite, Change
 from ordercast.epochs.setup import ClassSetup, nothing
 from ordercast.errors import LocalError
@@ -187,14 +188,15 @@ class World(Mishaps):
                 self.judge.delivered(host.site, envelope.msg_id, envelope.groups, stamp, own)
             case e.RolledBack(many):
                 self.judge.rolled(host.site, many, safe=self._all_safe())
+                if (too_few := without_reason(host.participant)) is not None:
+                    self.judge.problem("copies", too_few)
             case e.Restored(group, count, state):
                 known = state.decode().split("\n") if state else []
                 if len(known) != count:
                     self.judge.problem("states", f"{host.site} gets {len(known)} messages of {group}, not {count}")
                 self.judge.restored(host.site, group, known)
-            case e.ViewChanged(group, _, _, left, _, away):
-                if host.site in left and host.site not in away:
-                    self.judge.left(host.site, group)
+            case e.ViewChanged(group, members, _, left, _, away):
+                self.judge.viewed(host.site, group, members, left, away)
 
     def _class(self, class_id: ClassId) -> ClassSetup:
         """Return a class that there is or was; a world that begins in the middle asks those who know."""
@@ -222,6 +224,23 @@ class World(Mishaps):
         """Arrive, unless the link is cut; what is good for one link only goes with it."""
         if (sender, to) not in self.cut and session in (None, self.sessions.get(frozenset((sender, to)), 0)):
             self.arrive(to, event)
+
+
+def without_reason(site: Participant) -> str | None:
+    """Return why a site may not roll back, with delivery `copied`: fewer than so many copies can be gone.
+
+    Gone are those who have not reported on a class that was closed, and those who have lost their disks since it began.
+    """
+    decision = site.behind.decision(site.setup.number)
+    assert decision is not None
+    gone = dict[ClassId, set[SiteId]]()
+    for class_id in decision.cuts:
+        of_class = decision.closed.get(class_id) or site.closed_class(class_id)
+        lost = {s for s, (_, taken_in) in decision.setup.lives.items() if taken_in > class_id.epoch}
+        gone[class_id] = set(of_class.sites) - set(decision.installers) | (of_class.sites & lost)
+        if of_class.delivery is not Delivery.COPIED or len(gone[class_id]) >= of_class.copies:
+            return None
+    return f"{site.me} undoes what it has handed over, and gone are only {gone}" if gone else None
 
 
 def judge(case: Case, trace: Callable[[str], None] | None = None) -> tuple[list[tuple[str, str]], World]:

@@ -62,6 +62,8 @@ def _option(group: str, option: str) -> Set:
         return Set(group, delivery=Delivery(option))
     if option.startswith("direct=") and option[7:].isdecimal():
         return Set(group, direct_bytes=int(option[7:]))
+    if option.startswith("copies=") and option[7:].isdecimal():
+        return Set(group, copies=int(option[7:]))
     raise InputError(f"set {group} {option}: there is no protocol, planner, policy or delivery of that name")
 
 

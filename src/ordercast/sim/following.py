@@ -42,7 +42,7 @@ class Following:
                     self.groups.add(group)
                 elif site in left and site not in away:
                     self.groups.discard(group)
-                    judge.left(site, group)
+                judge.viewed(site, group, members, left, away)
 
 
 def name_in(body: bytes) -> str:

@@ -17,6 +17,7 @@ from ordercast.verify.record import Record
 
 EPOCH = 8  # bytes of a stamp that name the configuration its class was opened in
 Message = str
+Sites = Sequence[SiteId]
 
 
 def differ_at(one: Sequence[Message], other: Sequence[Message]) -> int:
@@ -43,6 +44,29 @@ class Application:
         return other
 
 
+Views = Mapping[tuple[SiteId, GroupId], tuple[tuple[SiteId, ...], tuple[SiteId, ...]]]
+"""For each site and group, the members and who was away, as its application was told last."""
+
+
+def wrong_views(views: Views, members: Mapping[GroupId, Sequence[SiteId]], there: frozenset[SiteId]) -> list[str]:
+    """Return where the last view of a group that an application was told is not what is the case."""
+    found = []
+    for (site, group), (told, away) in sorted(views.items()):
+        now = tuple(members.get(group, ()))
+        if site in there and (site in told or site in now) and told != now:
+            found.append(f"{site} was told that {', '.join(told)} are in {group}; {', '.join(now)} are")
+        elif site in there and site in away and site not in now:
+            found.append(f"{site} was never told that it has left {group}")
+    return found
+
+
+def as_source(message: Message, sent: Sent, life: int) -> Sent:
+    """Return a message as its source's present life sent it, or as another source did."""
+    name = message.rpartition(":")[0]
+    own = sent.source if life == 1 else f"{sent.source}/{life}"
+    return sent if name == own else sent._replace(source=name + "?")
+
+
 class Changes:
     """Judges a run. Call the methods in the order in which things happen."""
 
@@ -63,6 +87,7 @@ class Changes:
         self._of_deleted: set[tuple[GroupId, Message]] = set()
         self._safe_at: dict[Message, frozenset[bytes]] = {}
         self._undone: dict[tuple[SiteId, Message], bytes] = {}
+        self._views: dict[tuple[SiteId, GroupId], tuple[tuple[SiteId, ...], tuple[SiteId, ...]]] = {}
 
     def copy(self) -> "Changes":
         """Return a judge that has seen the same, and may see something else from now on."""
@@ -74,7 +99,7 @@ class Changes:
         other.found, other._decisions = list(self.found), dict(self._decisions)
         other.rolled_back, other.lives = self.rolled_back, dict(self.lives)
         other._nobody_in, other._of_deleted = dict(self._nobody_in), set(self._of_deleted)
-        other._alone_in = dict(self._alone_in)
+        other._alone_in, other._views = dict(self._alone_in), dict(self._views)
         other._safe_at, other._undone = dict(self._safe_at), dict(self._undone)
         return other
 
@@ -146,10 +171,12 @@ class Changes:
         for message in state:
             self._undone.pop((site, message), None)
 
-    def left(self, site: SiteId, group: GroupId) -> None:
-        """A site is not in a group any more."""
-        for message in self.at(site).groups.pop(group, ()):
-            self._undone.pop((site, message), None)
+    def viewed(self, site: SiteId, group: GroupId, members: Sites, left: Sites, away: Sites) -> None:
+        """A site's application is told who is in a group now, who has left it, and who of these is to come back."""
+        self._views[site, group] = (tuple(members), tuple(away))
+        if site in left and site not in away:
+            for message in self.at(site).groups.pop(group, ()):
+                self._undone.pop((site, message), None)
 
     def forgot(self, site: SiteId, members: Mapping[GroupId, Sequence[SiteId]]) -> None:
         """A site has lost its disk, and its application everything; what no other member has is lost with it.
@@ -159,6 +186,7 @@ class Changes:
         gone = self.at(site)
         self.applications[site] = Application()
         self._undone = {at: stamp for at, stamp in self._undone.items() if at[0] != site}
+        self._views = {at: view for at, view in self._views.items() if at[0] != site}
         self.lives[site] = self.lives.get(site, 1) + 1
         alone = {group for group, sites in members.items() if set(sites) <= {site}}
         for group, known in gone.groups.items():
@@ -201,6 +229,11 @@ class Changes:
         """A group is no more; another of its name begins empty."""
         self._of_deleted |= {(group, message) for message, sent in self.sends.items() if group in sent.groups}
 
+    def unknown(self, group: GroupId) -> None:
+        """Whether a group was deleted, or created again since, nobody can say."""
+        self.deleted(group)
+        self._views = {at: view for at, view in self._views.items() if at[1] != group}
+
     def taken_in(self, site: SiteId) -> None:
         """A site that had lost its disk is a member again."""
         self._nobody_in.pop(site, None)
@@ -218,6 +251,8 @@ class Changes:
             self.safe.add(message)
             logs = [self.at(site).log for site in members]
             stamps = [stamp for log in logs for known, _, stamp in log if known == message]
+            if not all(any(known == message for known, _, _ in log) for log in logs):
+                return  # some application has not read it yet: where its place is, is not known
             last = max((stamp[:EPOCH] for stamp in stamps), default=b"")  # who was away may have it in an earlier class
             self._safe_at[message] = frozenset(stamp for stamp in stamps if stamp.startswith(last))
 
@@ -232,7 +267,7 @@ class Changes:
         for group, sites in sorted(members.items()):
             found += self._group(group, [site for site in sites if site in there])
         found += self._order(there)
-        return found
+        return found + [("views", says) for says in wrong_views(self._views, members, there)]
 
     def _group(self, group: GroupId, sites: list[SiteId]) -> list[tuple[str, str]]:
         if not sites:
@@ -268,19 +303,12 @@ class Changes:
                     found.append(("completeness", f"group {group} does not get {message}"))
         return found
 
-    def _as_source(self, message: Message, sent: Sent) -> Sent:
-        """Return a message as its source's present life sent it, or as another source did."""
-        name, life = message.rpartition(":")[0], self.lives.get(sent.source, 1)
-        return (
-            sent
-            if name == (sent.source if life == 1 else f"{sent.source}/{life}")
-            else sent._replace(source=name + "?")
-        )
-
     def _order(self, there: frozenset[SiteId]) -> list[tuple[str, str]]:
         logs = {site: [message for message, _, _ in self.at(site).log] for site in sorted(there)}
         everyone: dict[GroupId, list[SiteId]] = {}
-        sends = {message: self._as_source(message, sent) for message, sent in self.sends.items()}
+        sends = {
+            message: as_source(message, sent, self.lives.get(sent.source, 1)) for message, sent in self.sends.items()
+        }
         record = Record(everyone, sends, logs)
         found: list[tuple[str, str]] = []
         for name in ("total", "acyclic", "causal"):

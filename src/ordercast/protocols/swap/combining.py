@@ -38,7 +38,7 @@ class Combining:
         if not self.gathered or self.parent is None:
             return NOTHING
         gathered, self.gathered = self.gathered, []
-        combined = Swap(gathered[0].envelope, gathered[-1].last)
+        combined = Swap(gathered[0].envelope, gathered[-1].last, gathered[0].bare)
         ordered = tuple((before.last, after.envelope) for before, after in pairwise(gathered))
         return Swapped(forward=((self.parent, combined),), ordered=ordered)
 

@@ -52,6 +52,8 @@ class Swap(Message, frozen=True, gc=False, tag=40):
 
     envelope: Envelope
     last: MsgKey
+    bare: bool = False
+    """Its source has kept the body, to multicast it (§3)."""
 
     def __str__(self) -> str:
         return f"Swap {self.envelope}"
@@ -215,11 +217,11 @@ class SwapMulticast:
         self.groups.origin(self.me, multicast.groups)
         envelope = self.source.envelope(self.groups.id, multicast)
         if self.object is not None:
-            swapped = envelope
+            swap = Swap(envelope, key_of(envelope))
             if self.by_source:
                 self.asking[envelope.number] = (envelope, self.edges.now)
-                swapped = msgspec.structs.replace(envelope, body=b"")
-            self._swap(self.me, Swap(swapped, key_of(envelope)), effects)
+                swap = Swap(msgspec.structs.replace(envelope, body=b""), key_of(envelope), bare=True)
+            self._swap(self.me, swap, effects)
         else:
             effects.append(self.edges.send(self.tree.root, 0, Request(envelope)))
 
@@ -241,6 +243,8 @@ class SwapMulticast:
                 right = self.tree.are_neighbours(sender, self.me)
                 right = right and self.groups.is_source(last[0]) and 0 <= last[2] <= NUMBER_AT_MOST
                 right = right and not (is_end(last) and last[0] != self.tree.root)
+                bare = self.by_source and envelope.source in self.tree and not is_end(key_of(envelope))
+                right = right and message.bare == bare and not (bare and envelope.body)
             case Request():
                 right = envelope.source == sender and sender not in self.tree and self.tree.root == self.me
             case Ordered():
