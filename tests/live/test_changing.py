@@ -11,7 +11,7 @@ import pytest
 
 import ordercast
 from ordercast.client import sync
-from ordercast.client.values import Delivered, Event, Restored, ViewChanged
+from ordercast.client.values import Delivered, Event, Restored, RolledBack, ViewChanged
 from ordercast.errors import InputError, LocalError
 from ordercast.live.config import Cluster, Security
 from ordercast.live.site import Site
@@ -35,6 +35,7 @@ class Application:
     def __init__(self) -> None:
         self.groups: dict[str, list[bytes]] = {}
         self.events: list[Event] = []
+        self.at: dict[int, Delivered] = {}
 
     async def read(self, site: Site, after: int | None = None) -> None:
         """Read until the site ends."""
@@ -45,8 +46,13 @@ class Application:
         """Apply one event."""
         self.events.append(event)
         if isinstance(event, Delivered):
+            self.at[event.position] = event
             for group in event.group.split("+"):
                 self.groups.setdefault(group, []).append(event.body)
+        elif isinstance(event, RolledBack):  # a busy machine may suspect anybody
+            for position in sorted(event.positions, reverse=True):
+                undone = self.at.pop(position)
+                assert all(self.groups[group].pop() == undone.body for group in undone.group.split("+"))
         elif isinstance(event, Restored):
             self.groups[event.group] = event.state.split(b"\n") if event.state else []
 
