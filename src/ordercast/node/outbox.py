@@ -20,7 +20,6 @@ from ordercast.errors import LocalError, OrdercastError
 from ordercast.names import ClassId, GroupId
 from ordercast.node.deliveries import Deliveries
 from ordercast.node.inputs import Dropped, Output, Post, Resolve, Sent
-from ordercast.node.sessions import Answered, Settled
 from ordercast.node.settings import Limits
 from ordercast.wire import batch
 
@@ -99,19 +98,17 @@ class Unsafe(msgspec.Struct):
     restored: bool = False
     """Of an earlier life: it may well be safe, for acknowledgements are not in the history."""
     waiting: list[Waiter] = []
-    origin: batch.Origin | None = None
 
     def answers(self, level: AckLevel) -> Iterator[Resolve]:
         """Yield answers to those who wait for this."""
         for waiter in self.waiting:
             if waiter.ack == level:
-                yield Resolve(waiter.token, [_receipt(self, waiter.at + index) for index in range(waiter.many)])
+                yield Resolve(waiter.token, [self._receipt(waiter.at + index) for index in range(waiter.many)])
         self.waiting = [waiter for waiter in self.waiting if waiter.ack != level]
 
-
-def _receipt(sent: Unsafe | Answered, index: int) -> Receipt:
-    """Return the receipt of one message of an envelope."""
-    return Receipt(sent.first + index, None if sent.stamp is None else sent.stamp + index.to_bytes(4, "big"))
+    def _receipt(self, index: int) -> Receipt:
+        stamp = None if self.stamp is None else self.stamp + index.to_bytes(4, "big")
+        return Receipt(self.first + index, stamp)
 
 
 class Outbox:
@@ -130,7 +127,6 @@ class Outbox:
         self.send_at: float | None = None  # when open batches are sent
         self._open: dict[Groups, Batch] = {}
         self._last_sent = 0.0
-        self.settled = Settled()
 
     # Taking messages.
 
@@ -173,11 +169,6 @@ class Outbox:
 
     def post(self, post: Post) -> None:
         """Send messages as a batch of their own, now or when there is room; raises LocalError for what cannot be."""
-        settled = None if post.origin is None else self.settled.find(post.groups, post.origin)
-        if settled is not None:
-            if post.token is not None:
-                self.tell(Resolve(post.token, [_receipt(settled, index) for index in range(len(post.bodies))]))
-            return
         self._check(post)
         if self._must_wait(post.groups):
             for earlier in list(self._open.values()):  # what joined it from now on would overtake this post
@@ -252,9 +243,7 @@ class Outbox:
         body = batch.pack(first, made.bodies, made.origin)
         number = host.machines.sent + 1
         if host.receipts:
-            self.unsafe[number] = Unsafe(
-                groups, first, many, made.bytes, self._last_sent, waiting=waiting, origin=made.origin
-            )
+            self.unsafe[number] = Unsafe(groups, first, many, made.bytes, self._last_sent, waiting=waiting)
             self.unsafe_bytes[groups] = self.unsafe_bytes.get(groups, 0) + made.bytes
         else:
             class_id = host.class_of(groups)
@@ -327,8 +316,6 @@ class Outbox:
             self.unsafe_bytes[sent.groups] = left
         else:
             self.unsafe_bytes.pop(sent.groups, None)
-        if sent.origin is not None:
-            self.settled.add(sent.groups, sent.origin, Answered(sent.first, sent.stamp))
         for level in ("ordered", "safe"):
             for answer in sent.answers(level):
                 self.tell(answer)
@@ -338,25 +325,16 @@ class Outbox:
         """An envelope will not be sent: its groups are no more."""
         sent = self.unsafe.get(number)
         if sent is not None:
-            waiting, sent.waiting, sent.origin = sent.waiting, [], None
+            waiting, sent.waiting = sent.waiting, []
             self.safe(number)
             self._fail(waiting, error)
 
-    def restore(
-        self,
-        number: int,
-        groups: Groups,
-        first: int,
-        many: int,
-        since: float,
-        stamp: bytes | None,
-        origin: batch.Origin | None,
-    ) -> None:
+    def restore(self, number: int, groups: Groups, first: int, many: int, since: float, stamp: bytes | None) -> None:
         """Remember an envelope of an earlier life: it is not known to be safe.
 
         It does not count in the window: most were safe, and who asks again for what is missing is the machine.
         """
-        self.unsafe[number] = Unsafe(groups, first, many, 0, since, stamp, restored=True, origin=origin)
+        self.unsafe[number] = Unsafe(groups, first, many, 0, since, stamp, restored=True)
 
     def lose(self, error: OrdercastError) -> None:
         """Nothing will come of what was sent: tell all who wait for it."""

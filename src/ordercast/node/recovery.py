@@ -26,7 +26,7 @@ from ordercast.node.changes import differences
 from ordercast.node.deliveries import Identity, Stream, Undoable
 from ordercast.node.peers import Life
 from ordercast.node.retention import Mark, Retention
-from ordercast.node.sessions import Answers, Kept
+from ordercast.node.sessions import Kept
 from ordercast.node.settings import Settings
 from ordercast.wire import batch
 
@@ -46,7 +46,6 @@ class Unfinished(msgspec.Struct, frozen=True, array_like=True):
     many: int
     since: float
     stamp: bytes | None
-    origin: batch.Origin | None = None
 
 
 class State(msgspec.Struct, frozen=True):
@@ -71,8 +70,6 @@ class State(msgspec.Struct, frozen=True):
     """Where groups change: what was delivered and may be rolled back."""
     sessions: Kept = []
     """Where groups change: which posts of clients were delivered."""
-    settled: tuple[Kept, Answers] = ([], [])
-    """Where groups change: which posts of clients this site has sent and every member has."""
     marks: list[Mark] = []
     """When how many messages and bytes there were (`node.retention`)."""
 
@@ -111,7 +108,7 @@ def checkpoint(node: "Node", frozen: Frozen) -> Checkpoint:
     """Add the second half: everything that follows from the records of the first is done."""
     done, settings = node.deliveries, node.settings
     unfinished = [
-        Unfinished(number, sent.groups, sent.first, sent.many, sent.since, sent.stamp, sent.origin)
+        Unfinished(number, sent.groups, sent.first, sent.many, sent.since, sent.stamp)
         for number, sent in node.outbox.unsafe.items()
         if number <= frozen.sent
     ]
@@ -120,7 +117,7 @@ def checkpoint(node: "Node", frozen: Frozen) -> Checkpoint:
         messages=frozen.messages, last_delivered=done.last, stamps=done.stamps, unfinished=unfinished,
         bodies=[(identity, record) for identity, record in done.bodies.items() if record <= frozen.records],
         numbers=list(done.numbers.items()), met=node.peers.met, undoable=list(node.undoable),
-        sessions=done.sessions.snapshot(), settled=node.outbox.settled.snapshot(), marks=node.keeper.retention.marks,
+        sessions=done.sessions.snapshot(), marks=node.keeper.retention.marks,
     )  # fmt: skip
     return Checkpoint(frozen.records, done.count, _encoder.encode(state))
 
@@ -241,10 +238,9 @@ def _restore(node: "Node", found: Checkpoint) -> None:
     done.bodies, done.numbers = dict(state.bodies), dict(state.numbers)
     node.outbox.messages, node.peers.met, node.undoable = state.messages, state.met, list(state.undoable)
     done.sessions.restore(state.sessions)
-    node.outbox.settled.restore(*state.settled)
     node.keeper.retention.restore(state.marks)
     for sent in state.unfinished:
-        node.outbox.restore(sent.number, sent.groups, sent.first, sent.many, sent.since, sent.stamp, sent.origin)
+        node.outbox.restore(sent.number, sent.groups, sent.first, sent.many, sent.since, sent.stamp)
 
 
 def _replay(node: "Node", stored: "records.Stored", number: int) -> None:
@@ -263,8 +259,7 @@ def _replay(node: "Node", stored: "records.Stored", number: int) -> None:
         first, many = batch.read_head(stored.body)
         node.outbox.messages = first + many - 1
         if node.receipts:
-            origin = batch.origin_of(stored.body)
-            node.outbox.restore(node.machines.sent, stored.groups, first, many, node.clock(), None, origin)
+            node.outbox.restore(node.machines.sent, stored.groups, first, many, node.clock(), None)
         if node.exporting:
             node.tell(io.Sent(first, stored.groups, stored.body, node.deliveries.count))
     for effect in effects:

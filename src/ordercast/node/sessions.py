@@ -7,12 +7,11 @@ have is forgotten: what it posts again so much later is delivered again.
 
 import msgspec
 
-from ordercast.errors import LostError, PeerError, bounded
+from ordercast.errors import PeerError, bounded
 from ordercast.names import GroupId, SiteId
 from ordercast.wire.batch import Origin
 
 SESSIONS_AT_MOST = 1024  # of a destination
-ANSWERS_AT_MOST = 4096  # of posts that were made here: clients wait for at most 1,024 each
 GAPS_AT_MOST = 64  # numbers that a client has used and were not delivered; beyond, the oldest count as delivered
 
 Ranges = list[tuple[int, int]]
@@ -25,7 +24,7 @@ Kept = list[tuple[str, list[tuple[bytes, Ranges]]]]
 
 
 class Sessions:
-    """Numbers of posts, for each destination and session. One per node whose groups change."""
+    """One per node whose groups change."""
 
     def __init__(self) -> None:
         self.known: Table = {}
@@ -36,17 +35,12 @@ class Sessions:
         of_destination = self.known.setdefault("+".join(groups), {})
         ranges = of_destination.pop(session, [])
         of_destination[session] = ranges
-        if _within(ranges, number):
+        if any(first <= number <= last for first, last in ranges):
             return False
         of_destination[session] = _with(ranges, number)
         if len(of_destination) > SESSIONS_AT_MOST:
             del of_destination[next(iter(of_destination))]
         return True
-
-    def knows(self, groups: tuple[GroupId, ...], origin: Origin) -> bool:
-        """Whether a post came before."""
-        session, number = origin
-        return _within(self.known.get("+".join(groups), {}).get(session, []), number)
 
     def undo(self, groups: tuple[GroupId, ...], origin: Origin) -> None:
         """A delivery did not happen."""
@@ -92,55 +86,6 @@ class Sessions:
         """Take over what another member knows of a group's destinations."""
         self.forget(group)
         self.known |= table
-
-
-class Answered(msgspec.Struct, array_like=True, frozen=True):
-    """What became of a post: the number of its first message, and the stamp of its envelope."""
-
-    first: int
-    stamp: bytes | None
-
-
-Answers = list[tuple[tuple[str, bytes, int], Answered]]
-
-
-class Settled:
-    """Which posts of clients this site has sent and every member has: made again here, they are not sent again.
-
-    Members drop what they have delivered before. But when the only member has lost its disk, nobody knows of it any
-    more, and what is sent again would come behind later posts of the same client (errata 125).
-    """
-
-    def __init__(self) -> None:
-        self.posts = Sessions()
-        self.answers: dict[tuple[str, bytes, int], Answered] = {}
-
-    def add(self, groups: tuple[GroupId, ...], origin: Origin, answered: Answered) -> None:
-        """Every member has a post now."""
-        self.posts.is_new(groups, origin)
-        self.answers["+".join(groups), *origin] = answered
-        if len(self.answers) > ANSWERS_AT_MOST:
-            del self.answers[next(iter(self.answers))]
-
-    def find(self, groups: tuple[GroupId, ...], origin: Origin) -> Answered | None:
-        """Return what became of a post, None when it is to be sent; raises LostError when that is forgotten."""
-        found = self.answers.get(("+".join(groups), *origin))
-        if found is None and self.posts.knows(groups, origin):
-            raise LostError("this was sent before, and is not sent again; its place is forgotten here")
-        return found
-
-    def snapshot(self) -> tuple[Kept, Answers]:
-        """Return everything, in its order."""
-        return self.posts.snapshot(), list(self.answers.items())
-
-    def restore(self, kept: Kept, answers: Answers) -> None:
-        """Take over what was kept."""
-        self.posts.restore(kept)
-        self.answers = dict(answers)
-
-
-def _within(ranges: Ranges, number: int) -> bool:
-    return any(first <= number <= last for first, last in ranges)
 
 
 def _with(ranges: Ranges, number: int) -> Ranges:

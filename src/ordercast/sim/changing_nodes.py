@@ -135,22 +135,19 @@ class ChangingWorld(nodes.World):
     def origin(self, site: SiteId, groups: tuple[GroupId, ...]) -> batch.Origin:
         """Return who posts, and its number for that."""
         self.counted[site, groups] = self.counted.get((site, groups), 0) + 1
-        return self.session(site), self.counted[site, groups]
-
-    def session(self, site: SiteId) -> bytes:
-        """Return the session of a site's client; it begins another one when the site loses its disk."""
-        return f"{site}/{self.ledger.lost_disks[site]}".encode().ljust(16)
+        life = f"{site}/{self.ledger.lost_disks[site]}"
+        return life.encode().ljust(16), self.counted[site, groups]
 
     def _post_again(self, name: str) -> None:
         """A client that did not hear its answer posts again, anywhere; what is safe is nothing new to anybody.
 
-        Where disks are lost, at its own site only: what is lost with the only disk may come back late, through another
-        site that has not heard of it.
+        Not where disks are lost: what is lost with the only disk may come back late, through the second post.
         """
+        if any(fault.kind == "lose" for fault in self.case.faults):
+            return
         attempt = self.ledger.attempts[name]
         if attempt.origin is not None and self.chance.random() < 0.5:
-            lost = any(fault.kind == "lose" for fault in self.case.faults)
-            host = self.hosts[attempt.sent.source if lost else self.chance.choice(sorted(self.hosts))]
+            host = self.hosts[self.chance.choice(sorted(self.hosts))]
             post = io.Post(attempt.sent.groups, attempt.bodies, "none", None, attempt.origin)
             self.after(self.chance.expovariate(1), host.post_again, post)
 
@@ -235,12 +232,6 @@ class ChangingHost(nodes.Host):
     def post_again(self, post: io.Post) -> None:
         """Feed a post that was made elsewhere before, unless a site has lost its disk since (`client.lasting`)."""
         known = [a for a in self.world.ledger.attempts.values() if a.origin == post.origin]
-        if (
-            any(a.sent.source == self.site for a in known)
-            and post.origin
-            and post.origin[0] != self.world.session(self.site)
-        ):
-            return
         if self.runs and self.asleep is None and all(a.disks == self.participant.setup.disks for a in known):
             self.feed(post)
 
