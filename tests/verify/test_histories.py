@@ -161,6 +161,18 @@ def test_who_waits_for_a_state_gets_what_comes_to_another_group_too() -> None:
         assert wrong == judged({"p": Log(old, views, X), "q": Log(new, comes)})
 
 
+def test_who_joins_and_is_gone_before_it_was_given_a_state_has_nothing_of_the_group_alone() -> None:
+    """Q comes into x and y, waits for x's state, gets s:2 through y, and leaves x; s:1 came to x alone."""
+    joins = Change(1, "view", "x", 2, ("p", "q"), ("q",))
+    goes = Change(4, "view", "x", 3, ("p",), (), ("q",))
+    old = [message("p", 0, 0), message("p", 2, 1, epoch=2), message("p", 3, 2, "xy", 2)]
+    for begins, wrong in ((joins, []), (joins._replace(joined=("p", "q")), ["q does not deliver s:1"])):
+        own = [begins._replace(position=0), goes._replace(position=2), goes._replace(position=3, group="y")]
+        new = Log([message("q", 1, 2, "xy", 2)], own, frozenset("y"))
+
+        assert wrong == judged({"p": Log(old, [begins, goes], X), "q": new})
+
+
 def test_what_only_a_removed_site_had_is_told_and_not_judged() -> None:
     """Site p delivers s:2, is removed, and comes back with an empty disk; s:2 is sent again, in another class."""
     view = Change(2, "view", "x", 2, ("q",), (), ("p",))

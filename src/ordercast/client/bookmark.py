@@ -18,6 +18,7 @@ class Bookmark:
         """`groups`: those of the site; they are read when none were named."""
         self.join, self.next, self.life = join, first, life
         self.place = join.place  # the message that was read last
+        self.fresh = join.begin  # it reads from the beginning, and nothing has come yet
         self.left = False  # the site is not in a group that is read here: others are
         named = join.groups if join.groups is not None else [group for group in groups if "+" not in group]
         self.groups = set(named)
@@ -27,6 +28,7 @@ class Bookmark:
         many = batch.count(lot.body)
         self.next = lot.position + many
         if lot.source:
+            self.fresh = False
             self.place = wire.Place(lot.groups, lot.source, lot.first + many - 1, lot.stamp)
         else:
             self._said(said_in(Lot(lot.position, lot.groups, lot.source, lot.first, lot.stamp, lot.body)))
@@ -34,7 +36,7 @@ class Bookmark:
     def _said(self, said: Said | None) -> None:
         """The site's groups change, or the application was given a state."""
         if isinstance(said, Restored):
-            self.place = None  # the state has what came after that message: nobody else knows how much
+            self.place, self.fresh = None, False  # nobody else knows how much the state has
         elif isinstance(said, ViewChanged) and self.join.groups is None:
             self.groups = self.groups | {said.group} if self.life[0] in said.members else self.groups - {said.group}
         elif isinstance(said, ViewChanged) and said.group in self.groups:
@@ -54,14 +56,15 @@ class Bookmark:
 
     @property
     def may_move(self) -> bool:
-        """Whether reading may go on elsewhere: the last message is known, and nobody counts positions."""
-        return self.place is not None and self.join.after is None
+        """Whether reading may go on elsewhere: the last message is known, or none has come; nobody counts positions."""
+        return (self.place is not None or self.fresh) and self.join.after is None
 
     def again(self, life: Life) -> wire.Join:
-        """Return how to join there: after the next position, or in another life after the last message."""
+        """Return how to join there: after the next position; in another life after the last message, or anew."""
         if life == self.life:
             return msgspec.structs.replace(self.join, after=self.next - 1, place=None, begin=False)
-        return msgspec.structs.replace(self.join, groups=sorted(self.groups), place=self.place, begin=False)
+        groups = sorted(self.groups)
+        return msgspec.structs.replace(self.join, groups=groups, place=self.place, begin=self.fresh)
 
     def joined(self, join: wire.Join, first: int, life: Life) -> None:
         """Reading goes on there."""

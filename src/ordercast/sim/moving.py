@@ -140,7 +140,7 @@ class Mover:
         hosts = [host for host in self.world.hosts.values() if host.runs and self.group in host.node.groups]
         hosts = [host for host in hosts if self._may_read_at(host)]
         if place is None:
-            return self._bookmark is None and bool(hosts)
+            return (self._bookmark is None or self._bookmark.fresh) and bool(hosts)
         kept = [host.disk.kept.entries for host in hosts if host.disk.kept is not None]
         return any(entry.stamp == place.stamp for entries in kept for entry in entries)
 
@@ -158,8 +158,9 @@ class Mover:
     def _reader_at(self, host: "ChangingHost", bookmark: Bookmark) -> tuple[Reader, wire.Join] | None:
         """Open a reader; None where the site refuses: it keeps the beginning no more, or what is read may be undone."""
         join = bookmark.again((host.site, host.node.incarnation))
+        after = -1 if join.begin else join.after
         try:
-            return host.node.reader("mover", [self.group], join.place or join.after, "block"), join
+            return host.node.reader("mover", [self.group], join.place or after, "block"), join
         except LocalError:
             return None
 

@@ -53,6 +53,9 @@ class Stay:
     back: what came to another of its groups, and to this one too, is in the state that it is given then."""
     void: bool = False
     """Whether a state has taken the place of what is here, or what is here was given up with the site."""
+    waits: bool = False
+    """Whether the site has joined others, who are to give it a state: until then it gets what comes to its other
+    groups, and nothing that comes to this one alone."""
     views: list[tuple[int, int]] = field(default_factory=list)
     """Where the log says that the members have changed, and in which configuration."""
     late: set[int] = field(default_factory=set)
@@ -119,6 +122,7 @@ class Follower:
         if self.me in change.members:
             if stay is None:
                 self._enters(change.group, change.epoch)
+                self.open[change.group].waits = set(change.members) > set(change.joined)
             elif stay.missed is not None:
                 stay.late |= {row.position for row in stay.missed}
                 stay.rows, stay.missed = stay.rows + stay.missed, None
@@ -127,4 +131,5 @@ class Follower:
             stay.missed = stay.missed or []
         elif stay is not None and self.me in change.left:
             self.open.pop(change.group).until = _at(change.epoch)
-            stay.void = bool(change.away and not change.members)  # removed by force: what only it has is lost
+            by_force = change.away and not change.members  # what only it has is lost
+            stay.void = bool(by_force) or stay.waits
