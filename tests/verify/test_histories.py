@@ -167,7 +167,7 @@ def test_who_joins_and_is_gone_before_it_was_given_a_state_has_nothing_of_the_gr
     goes = Change(4, "view", "x", 3, ("p",), (), ("q",))
     old = [message("p", 0, 0), message("p", 2, 1, epoch=2), message("p", 3, 2, "xy", 2)]
     for begins, wrong in ((joins, []), (joins._replace(joined=("p", "q")), ["q does not deliver s:1"])):
-        own = [begins._replace(position=0), goes._replace(position=2), goes._replace(position=3, group="y")]
+        own = [begins._replace(position=0), goes._replace(position=2)]
         new = Log([message("q", 1, 2, "xy", 2)], own, frozenset("y"))
 
         assert wrong == judged({"p": Log(old, [begins, goes], X), "q": new})
