@@ -244,7 +244,14 @@ class Lasting:
             await self._read_on(connection, self._bookmark)
         for asked in list(self._waiting):
             if not asked.done.done():
+                self._say_again(asked)
                 self._ask(connection, asked)
+
+    def _say_again(self, asked: Asked) -> None:
+        """Say that a post was made before: a site that loses a disk meanwhile may not know it (errata 125)."""
+        disks, said = self._disks or 0, asked.said
+        if asked.tag == Tag.POST:
+            asked.said = lambda number: msgspec.structs.replace(said(number), disks=disks)
 
     async def _read_on(self, connection: Connection, bookmark: Bookmark) -> None:
         """Join again where reading was; at another site, or in another life of it, after the last message."""

@@ -44,6 +44,8 @@ class Multicast(msgspec.Struct, frozen=True, gc=False):
     """The application waits to hear of its place."""
     number: int = 0
     """Of a message that has its number already, because it waited or is sent again in another class (errata 10)."""
+    disks: int = -1
+    """Of a message that its client has posted before: how many disks the cluster had lost then (errata 125)."""
 
     def __str__(self) -> str:
         return f"multicast {'+'.join(self.groups)}"

@@ -245,7 +245,7 @@ def plan_change(old: Setup, asked: Wanted) -> Planned:
         s for s in draft.away if s in old.partly or setup.is_member(s) or _begins_anew(old, draft, draft.away[s])
     )
     setup = msgspec.structs.replace(setup, partly=partly)
-    return Planned(setup, closed, asked.refused)
+    return Planned(setup, closed, asked.refused, asked.ballot)
 
 
 def _begins_anew(old: Setup, draft: Setup, groups: Iterable[GroupId]) -> bool:

@@ -11,6 +11,7 @@ from ordercast.core.machine import Machine
 from ordercast.epochs import events as e
 from ordercast.epochs import messages as m
 from ordercast.epochs.handing import Handing
+from ordercast.epochs.sending import Own
 from ordercast.epochs.track import Track
 from ordercast.errors import LocalError, PeerError
 from ordercast.names import ClassId, SiteId
@@ -146,9 +147,10 @@ class Classes(Handing):
             try:
                 class_id = self.setup.destination(self.me, own.groups)
             except LocalError as error:
-                self.durable()
-                self.sending.settle(number)
-                self.out.append(e.Dropped(number, str(error), own.groups, own.body))
+                self._drop(number, own, str(error))
+                continue
+            if own.disks not in (-1, self.setup.disks):  # who knew that it had come may have forgotten it (errata 125)
+                self._drop(number, own, e.MAY_BE_SENT)
                 continue
             if class_id is None or class_id in waits:
                 continue
@@ -158,6 +160,11 @@ class Classes(Handing):
             self.durable()
             self.sending.sent(number, class_id)
             self.feed(class_id, Multicast(own.groups, own.body, number=number))
+
+    def _drop(self, number: int, own: Own, reason: str) -> None:
+        self.durable()
+        self.sending.settle(number)
+        self.out.append(e.Dropped(number, reason, own.groups, own.body))
 
     def why_not(self, number: int, class_id: ClassId) -> str | None:
         """Return why a message is not sent now in its class, if so."""

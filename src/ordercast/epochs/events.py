@@ -143,8 +143,11 @@ class Answered(HostEffect, frozen=True, gc=False):
         return f"request {self.request}: {self.reason or 'done'}"
 
 
+MAY_BE_SENT = "a site has lost its disk since this was posted first; whether it was sent is not known"
+
+
 class Dropped(HostEffect, frozen=True, gc=False):
-    """A message of this site will not be sent: its destination is no more (errata 16)."""
+    """A message of this site will not be sent: its destination is no more (errata 16), or it is old (errata 125)."""
 
     number: int
     reason: str

@@ -125,12 +125,12 @@ class Manager(Wishes):
             self._rest()
             return
         state.phase, state.counted_out = Phase.PLANNING, tuple(sorted(self.suspected))
-        site.out.append(Plan(site.setup, asked))
+        site.out.append(Plan(site.setup, msgspec.structs.replace(asked, ballot=state.ballot)))
 
     def plan(self, planned: Planned) -> None:
         """The classes are made: ask for reports on those that close, and on earlier ones that may not be installed."""
         site, state = self.site, self.state
-        if state.phase is not Phase.PLANNING or planned.setup.number != site.setup.number + 1:
+        if state.phase is not Phase.PLANNING or planned.ballot != state.ballot:
             return
         state.planned, state.phase = planned, Phase.CLOSING
         out = set(state.counted_out)

@@ -155,6 +155,8 @@ class Wanted(msgspec.Struct, frozen=True, array_like=True):
     """Who is suspected: classes that can go on without them are opened without them as sources (errata 115)."""
     empty: tuple[SiteId, ...] = ()
     """Who has an empty disk, and cannot be taken in now: nothing is sequenced there."""
+    ballot: tuple[int, SiteId] = (0, "")
+    """Whose plan it is: one that was begun before somebody was suspected comes too late (errata 127)."""
 
 
 class Planned(msgspec.Struct, frozen=True, array_like=True):
@@ -163,6 +165,7 @@ class Planned(msgspec.Struct, frozen=True, array_like=True):
     setup: Setup
     closed: tuple[ClassId, ...]
     refused: Refusals = ()
+    ballot: tuple[int, SiteId] = (0, "")
 
 
 def apply(setup: Setup, change: Change) -> Setup:

@@ -28,6 +28,8 @@ class Own(msgspec.Struct, array_like=True):
     class_id: ClassId | None = None
     """The class it was sent in, and whose history it may be in."""
     placed: bool = False
+    disks: int = -1
+    """Of a message that its client has posted before: how many disks were lost then."""
 
 
 class Sending(msgspec.Struct, array_like=True):
@@ -42,7 +44,7 @@ class Sending(msgspec.Struct, array_like=True):
 
     def add(self, number: int, multicast: Multicast) -> None:
         """Take a message."""
-        self.own[number] = Own(multicast.groups, multicast.body, multicast.receipt)
+        self.own[number] = Own(multicast.groups, multicast.body, multicast.receipt, disks=multicast.disks)
         self.unsent.append(number)
 
     def waits_for(self, number: int, *, causal: bool) -> str | None:

@@ -20,6 +20,7 @@ class _Multicast(msgspec.Struct, frozen=True, array_like=True, tag=1):
     groups: tuple[GroupId, ...]
     body: bytes
     receipt: bool = False
+    disks: int = -1
 
 
 class _Received(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -104,8 +105,8 @@ def encode_event(event: Event, encoder: Encoder) -> bytes:
     match event:
         case Received(sender, message, class_id):
             return _encode(_Received(sender, *encoder.encode(message), *class_id))
-        case Multicast(groups, body, receipt):
-            return _encode(_Multicast(groups, body, receipt))
+        case Multicast(groups, body, receipt, _, disks):
+            return _encode(_Multicast(groups, body, receipt, disks))
         case Tick(now):
             return _encode(_Tick(now))
         case LinkUp(peer):
@@ -131,8 +132,8 @@ def decode(record: bytes) -> Stored:
         match stored:
             case _Received(sender, tag, stream, number, payload, epoch, index):
                 return Received(sender, decode_message(tag, stream, number, payload), ClassId(epoch, index))
-            case _Multicast(groups, body, receipt):
-                return Multicast(groups, body, receipt)
+            case _Multicast(groups, body, receipt, disks):
+                return Multicast(groups, body, receipt, disks=disks)
             case _Tick(now):
                 return Tick(now)
             case _LinkUp(peer):

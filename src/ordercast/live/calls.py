@@ -51,13 +51,19 @@ class Calls:
         return receipts[0] if ack != "none" else None
 
     async def multicast_many(
-        self, group: Destination, bodies: list[bytes], ack: AckLevel = "none", origin: Origin | None = None
+        self,
+        group: Destination,
+        bodies: list[bytes],
+        ack: AckLevel = "none",
+        origin: Origin | None = None,
+        disks: int = -1,
     ) -> tuple[int, list[bytes | None]]:
         """Send messages as one batch of their own; returns the number of the first, and the stamps when asked for.
 
-        With `ack="none"` it waits until they are durable here. `origin`: who posts, so that it is delivered once.
+        With `ack="none"` it waits until they are durable here. `origin`: who posts, so that it is delivered once;
+        `disks`: it has posted this before, when the cluster had lost so many disks.
         """
-        receipts = await self._post(io.Post(tidy(group), bodies, ack, self.loop.create_future(), origin))
+        receipts = await self._post(io.Post(tidy(group), bodies, ack, self.loop.create_future(), origin, disks))
         return receipts[0].number, [receipt.stamp for receipt in receipts] if ack != "none" else []
 
     async def committed(self) -> None:

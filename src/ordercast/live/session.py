@@ -256,7 +256,7 @@ class Session(Answers):
         try:
             self.port.doorman.check(str(self.name), "send", post.groups)
             origin = (self._session, post.number) if self._session is not None and post.number else None
-            first, stamps = await site.multicast_many(post.groups, post.bodies, post.ack, origin)
+            first, stamps = await site.multicast_many(post.groups, post.bodies, post.ack, origin, post.disks)
             receipt = wire.ReceiptFrame(post.id, first, stamps)
         except OrdercastError as error:
             code = Code.REFUSED if isinstance(error, LocalError) else Code.FAILED

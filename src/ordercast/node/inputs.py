@@ -69,6 +69,8 @@ class Post(msgspec.Struct, frozen=True, gc=False):
     token: Any = None
     origin: Origin | None = None
     """Who posts, and its number for this: posted again, here or elsewhere, it is delivered once."""
+    disks: int = -1
+    """Of what was posted before: how many disks were lost then, as far as the client knows."""
 
 
 class Withdraw(msgspec.Struct, frozen=True, gc=False):

@@ -76,13 +76,14 @@ class Waiter(msgspec.Struct, gc=False):
 class Batch:
     """Messages of this site to the same groups, not yet sent."""
 
-    __slots__ = ("bodies", "bytes", "groups", "origin", "waiting")
+    __slots__ = ("bodies", "bytes", "disks", "groups", "origin", "waiting")
 
     def __init__(self, groups: Groups) -> None:
         self.groups = groups
         self.bodies: list[bytes] = []
         self.bytes = 0
         self.origin: batch.Origin | None = None
+        self.disks = -1
         self.waiting: list[Waiter] = []
 
 
@@ -197,7 +198,8 @@ class Outbox:
         for earlier in list(self._open.values()):
             self._send(earlier)
         own = Batch(post.groups)
-        own.bodies, own.bytes, own.origin = post.bodies, sum(map(len, post.bodies)), post.origin
+        own.bodies, own.bytes = post.bodies, sum(map(len, post.bodies))
+        own.origin, own.disks = post.origin, post.disks
         if post.token is not None:
             own.waiting.append(Waiter(0, len(post.bodies), post.ack, post.token))
         self._send(own)
@@ -248,7 +250,7 @@ class Outbox:
         else:
             class_id = host.class_of(groups)
             self.under_way[class_id] = self.under_way.get(class_id, 0) + 1
-        host.originate(Multicast(groups, body, bool(waiting)))
+        host.originate(Multicast(groups, body, bool(waiting), disks=made.disks))
         for waiter in taken:
             receipts = [Receipt(first + waiter.at + index, None) for index in range(waiter.many)]
             host.after_commit(Resolve(waiter.token, receipts))

@@ -27,6 +27,7 @@ class Reader:
     """One reader: what waits for it, and how far it is."""
 
     __slots__ = (
+        "away",
         "bytes",
         "ended",
         "found",
@@ -48,6 +49,7 @@ class Reader:
         self.name, self.groups, self.policy, self.me = name, groups, policy, me
         self.place = place  # it gets nothing before this message is found, and what comes after it
         self.found: int | None = None  # the position after it
+        self.away: set[GroupId] = set()  # while it is sought: where the site was out because it was suspected
         self.next = begin  # the position it gets next
         self.past = False  # it is fed from the history
         self.reading = False  # a slice of the history is on its way
@@ -77,11 +79,12 @@ class Reader:
         """See whether this is the message that was read last; stamps of a group grow.
 
         A site may have got it through another of its groups, before it came into one that is read here: then it lacks
-        what came to that one until then (errata 122).
+        what came to that one until then (errata 122). Who was only suspected, and is not given a state when it is back,
+        lacks nothing.
         """
+        if self._enters(lot) and self.found is not None:
+            raise NotHereError
         if self.found is not None:
-            if self._enters(lot):
-                raise NotHereError
             return
         if not lot.source or set(place.groups).isdisjoint(lot.groups) or lot.stamp < place.stamp:
             return
@@ -92,8 +95,14 @@ class Reader:
     def _enters(self, lot: Lot) -> bool:
         """Whether the site comes into a group here that this reader reads."""
         said = said_in(lot)
-        joins = isinstance(said, ViewChanged) and self.me in said.joined
-        return (joins or isinstance(said, Restored)) and self.wants(lot.groups)
+        if not isinstance(said, ViewChanged):
+            return isinstance(said, Restored) and self.wants(lot.groups)
+        joins = self.me in said.joined and said.group not in self.away
+        if self.me in said.away:
+            self.away.add(said.group)
+        elif self.me in said.members or self.me in said.left:
+            self.away.discard(said.group)
+        return joins and self.wants(lot.groups)
 
     def begin(self) -> None:
         """Go on behind the message that was sought."""

@@ -13,6 +13,7 @@ import msgspec
 from ordercast.client.values import AckLevel, Receipt
 from ordercast.core.configuration import Configuration
 from ordercast.epochs.change import plan_change
+from ordercast.epochs.events import MAY_BE_SENT
 from ordercast.epochs.participant import Participant
 from ordercast.epochs.requests import AddSite, Change, RemoveSite
 from ordercast.epochs.setup import Setup
@@ -139,16 +140,11 @@ class ChangingWorld(nodes.World):
         return life.encode().ljust(16), self.counted[site, groups]
 
     def _post_again(self, name: str) -> None:
-        """A client that did not hear its answer posts again, anywhere; what is safe is nothing new to anybody.
-
-        Not where disks are lost: what is lost with the only disk may come back late, through the second post.
-        """
-        if any(fault.kind == "lose" for fault in self.case.faults):
-            return
+        """A client that did not hear its answer posts again, anywhere; what is safe is nothing new to anybody."""
         attempt = self.ledger.attempts[name]
         if attempt.origin is not None and self.chance.random() < 0.5:
             host = self.hosts[self.chance.choice(sorted(self.hosts))]
-            post = io.Post(attempt.sent.groups, attempt.bodies, "none", None, attempt.origin)
+            post = io.Post(attempt.sent.groups, attempt.bodies, "none", None, attempt.origin, attempt.disks)
             self.after(self.chance.expovariate(1), host.post_again, post)
 
 
@@ -226,7 +222,8 @@ class ChangingHost(nodes.Host):
     def _dropped(self, output: io.Dropped) -> None:
         names = [body.partition(b" ")[0].decode() for body in output.bodies]
         self.world.note(f"{self.site} drops {', '.join(names)}: {output.reason}")
-        self.world.judge.dropped.update(names)
+        if output.reason != MAY_BE_SENT:  # of the first post that says nothing
+            self.world.judge.dropped.update(names)
         self.world.exports.not_sent(self.log, output)
 
     def post_again(self, post: io.Post) -> None:

@@ -37,6 +37,7 @@ class Mover:
         self._join: wire.Join | None = None  # how it was opened, until it has begun to read
         self._life = 0  # of the site, when it was opened
         self._since = 0.0
+        self._tries = 0  # when all is calm, one site after the other
         self._last: Lot | None = None  # what it has read last, if it was a batch
         world.after(world.chance.expovariate(1), self._look)
 
@@ -51,7 +52,8 @@ class Mover:
             self._forget_some()
             hosts = [one for one in self.world.hosts.values() if one.runs and one.asleep is None]
             if hosts:
-                self._open(chance.choice(hosts))
+                self._tries += 1
+                self._open(hosts[self._tries % len(hosts)] if self.calm else chance.choice(hosts))
         self.world.after(chance.expovariate(1 / STAYS_S), self._look)
 
     def _leave(self) -> None:

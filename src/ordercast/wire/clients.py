@@ -134,6 +134,8 @@ class Post(msgspec.Struct, frozen=True, array_like=True):
     bodies: Bodies
     number: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
     """The client's number for this post among those to the same groups; with it, it is delivered once."""
+    disks: Annotated[int, msgspec.Meta(ge=-1)] = -1
+    """Posted again: what the site to which it was posted first has said of lost disks (`Welcome.disks`)."""
 
 
 class ReceiptFrame(msgspec.Struct, frozen=True, array_like=True):
