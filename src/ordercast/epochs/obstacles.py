@@ -191,17 +191,23 @@ class Obstacles:
     def _still_give(self, leaving: Collection[SiteId], pending: dict[SiteId, tuple[GroupId, ...]]) -> set[SiteId]:
         """Return who of these is to give a state that nobody else can give: it is not removed now (errata 114).
 
-        Who removes a site may switch it off as soon as it is done. Who is not there gives nothing. That others suspect
-        it, and the manager does not, is no reason to give up what it has (errata 119).
+        Who removes a site may switch it off as soon as it is done. Who is not there gives nothing: the manager suspects
+        it, and so does who waits for it. That one of them does is no reason to give up what it has (errata 119, 128).
         """
         site, found = self.site, set[SiteId]()
-        there = set(leaving) - site.suspected - site.fresh.keys()
+        there = set(leaving) - site.fresh.keys()
         for who, groups in self._joining(pending).items() if there else ():
             named = {j.group: (number, j.providers) for number, j in site.behind.joins() if j.site == who}  # the last
             for number, providers in [named[group] for group in groups if group in named and who not in leaving]:
                 if all(other in leaving or self._gone(other, number) for other in providers):
-                    found |= there.intersection(providers)
+                    found |= {s for s in there.intersection(providers) if not self._both_suspect(who, s)}
         return found
+
+    def _both_suspect(self, who: SiteId, other: SiteId) -> bool:
+        """Whether this site suspects another one, and somebody else says that it does."""
+        _, wish = self.state.wishes.get(who, (0, None))
+        own = self.site.suspected
+        return other in own and (who == self.site.me or (wish is not None and other in wish.suspected))
 
     def _forgot(self, provider: SiteId, number: int) -> bool:
         """Whether who was to give a state when a configuration opened has lost it, or was left out since."""

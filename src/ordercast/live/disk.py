@@ -8,7 +8,8 @@ from typing import Any
 
 from ordercast.errors import BugError, OrdercastError
 from ordercast.history.store import History
-from ordercast.node.inputs import Committed, DiskFailed, Input, Keep, Kept, Past, ReadPast, Write
+from ordercast.node.inputs import Committed, DiskFailed, Input, Keep, Kept, ReadPast, Write
+from ordercast.node.reading import read_past
 
 
 class Disk:
@@ -31,7 +32,7 @@ class Disk:
 
     def read(self, read: ReadPast) -> None:
         """Read a slice of what was delivered."""
-        self._run((self.history.past, read.begin, read.at_most), lambda entries: Past(read.reader, entries))
+        self._run((read_past, self.history, read), lambda past: past)
 
     def _run(self, work: tuple[Any, ...], done: Callable[[Any], Input]) -> None:
         def told(future: "asyncio.Future[Any]") -> None:

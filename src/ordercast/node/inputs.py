@@ -15,7 +15,7 @@ from ordercast.core.events import Message
 from ordercast.epochs import requests as epochs
 from ordercast.epochs.requests import Change
 from ordercast.epochs.setup import Setup
-from ordercast.errors import OrdercastError
+from ordercast.errors import LocalError, OrdercastError
 from ordercast.history.store import Checkpoint, Position
 from ordercast.names import ClassId, GroupId, SiteId
 from ordercast.wire.batch import Origin
@@ -112,6 +112,8 @@ class Past(msgspec.Struct, frozen=True, gc=False):
 
     reader: "Reader"
     entries: list[tuple[Position, bytes]]
+    error: LocalError | None = None
+    """Why there is nothing: it was dropped while somebody began to read."""
 
 
 class Leave(msgspec.Struct, frozen=True, gc=False):

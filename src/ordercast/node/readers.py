@@ -181,7 +181,7 @@ class Readers:
             if reader.policy == "gap" and reader.bytes > self.limit:
                 reader.skip()
             if reader.policy != "block" and reader.bytes > self.limit:
-                self._end(reader, DroppedError(f"reader {reader.name} was too far behind", reader.next - 1))
+                self.end(reader, DroppedError(f"reader {reader.name} was too far behind", reader.next - 1))
             elif reader.lots:
                 self.tell(More(reader))
 
@@ -229,7 +229,7 @@ class Readers:
         except NotHereError:
             assert seeks is not None
             message = f"{seeks.source}:{seeks.number}"
-            self._end(reader, LocalError(f"{message} is not kept here, or was never delivered here"))
+            self.end(reader, LocalError(f"{message} is not kept here, or was never delivered here"))
         if reader.place is not None and reader.found is not None and not reader.past:
             reader.begin()
             reader.put(lot, many)
@@ -249,9 +249,10 @@ class Readers:
     def close(self, error: OrdercastError) -> None:
         """End all readers after what they have."""
         for reader in list(self.all):
-            self._end(reader, error)
+            self.end(reader, error)
 
-    def _end(self, reader: Reader, error: OrdercastError) -> None:
+    def end(self, reader: Reader, error: OrdercastError) -> None:
+        """End a reader after what it has."""
         reader.ended = error
         self.leave(reader)
         self.tell(More(reader))

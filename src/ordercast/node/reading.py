@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from ordercast.client.values import Place, Policy
 from ordercast.errors import LocalError
+from ordercast.history.store import History
 from ordercast.names import GroupId
 from ordercast.node import inputs as io
 from ordercast.node import recovery
@@ -12,6 +13,14 @@ from ordercast.node.readers import Reader
 
 if TYPE_CHECKING:
     from ordercast.node.node import Node
+
+
+def read_past(history: History, asked: io.ReadPast) -> io.Past:
+    """Read a slice of the history; it may have been dropped since somebody began to read there."""
+    try:
+        return io.Past(asked.reader, history.past(asked.begin, asked.at_most))
+    except LocalError as error:
+        return io.Past(asked.reader, [], error)
 
 
 class Reading:
@@ -55,6 +64,9 @@ class Reading:
 
     def past(self, given: io.Past) -> None:
         """A slice of the history is there."""
+        if given.error is not None:
+            self.node.readers.end(given.reader, given.error)
+            return
         lots = [recovery.lot_of(position, record, self.node.me) for position, record in given.entries]
         self.node.readers.catch_up(given.reader, lots, self.node.deliveries.count)
 

@@ -9,6 +9,7 @@ from ordercast.history import records
 from ordercast.history.memory import NoHistory
 from ordercast.history.store import Identity
 from ordercast.node import inputs as io
+from ordercast.node.reading import read_past
 from ordercast.node.settings import Settings
 from ordercast.sim.disk import Disk, SimHistory
 from ordercast.wire import batch
@@ -94,7 +95,7 @@ class Storage:
         self._later(self._past, output)
 
     def _past(self, output: io.ReadPast) -> None:
-        self._tell(io.Past(output.reader, self.history.past(output.begin, output.at_most)))
+        self._tell(read_past(self.history, output))
 
 
 def names_in(stored: Iterable[bytes]) -> set[str]:
