@@ -18,7 +18,7 @@ from ordercast.epochs import messages as m
 from ordercast.epochs.change import waiting
 from ordercast.epochs.events import Plan
 from ordercast.epochs.obstacles import WAIT_AT_MOST, WISHES_LAST, Phase
-from ordercast.epochs.recovery import cuts_of, joining
+from ordercast.epochs.recovery import cuts_of, given_states, joining
 from ordercast.epochs.requests import Planned
 from ordercast.epochs.wishes import Wishes
 from ordercast.names import SiteId
@@ -202,8 +202,9 @@ class Manager(Wishes):
         installers = {other for other, report in state.reports.items() if any(c in cuts for c in report.classes)}
         installers |= absent.keys()
         installers |= {other for class_id in state.along_trees for other in site.setup.classes[class_id].sites}
+        setup = given_states(site.setup, planned.setup, joins)
         decision = m.Decision(
-            planned.setup, state.ballot, cuts, joins, tuple(sorted(installers)), planned.refused,
+            setup, state.ballot, cuts, joins, tuple(sorted(installers)), planned.refused,
             {class_id: site.closed_class(class_id) for class_id in sorted((*cuts, *state.along_trees))},
         )  # fmt: skip
         self._vote(decision)

@@ -113,6 +113,16 @@ def joining(
     return tuple(Joining(j.site, j.group, j.providers, j.replay and j.site not in alone) for j in found)
 
 
+def given_states(old: Setup, new: Setup, joins: Iterable[Joining]) -> Setup:
+    """Return a configuration in which who is away, and comes back later, is given states where a group goes on anew.
+
+    The group goes on from what one site has; who is away may have something that this one has not (errata 124, 129).
+    """
+    anew = {joins.group for joins in joins if not joins.providers and joins.group in old.groups}
+    partly = {site for site, groups in new.away.items() if anew.intersection(groups)}
+    return msgspec.structs.replace(new, partly=tuple(sorted(partly.union(new.partly))))
+
+
 def rolled_back(track: Track, cut: Cut) -> list[Entry]:
     """Return what a site has delivered in a class and the others never will: it is undone. The rest stays (errata 118).
 
