@@ -173,6 +173,22 @@ def test_who_joins_and_is_gone_before_it_was_given_a_state_has_nothing_of_the_gr
         assert wrong == judged({"p": Log(old, [begins, goes], X), "q": new})
 
 
+def test_who_waits_for_a_state_that_is_lost_with_a_disk_begins_anew() -> None:
+    """Q joins x, r leaves it, and p, the only one with its state, loses its disk: x goes on with what comes to q."""
+    joins = Change(1, "view", "x", 2, ("p", "q", "r"), ("q",))
+    leaves = Change(3, "view", "x", 3, ("p", "q"), (), ("r",))
+    had = [message("p", 0, 0), message("p", 2, 1, epoch=2)]
+    r = Log([row._replace(site="r") for row in had], [joins, leaves], frozenset("xy"))
+    views = [joins._replace(position=0), leaves._replace(position=1)]
+    q = Log([message("q", 2, 2, epoch=4)], views)
+    anew = Log([message("p@9", 1, 2, epoch=4)], [Change(0, "state", "x", 4)])
+    logs = {"p": Log(had, [joins, leaves], X), "q": q, "r": r}
+
+    assert [] == judged({**logs, "p@9": anew})
+    kept = Log([*had, message("p", 4, 2, epoch=4)], [joins, leaves], X)
+    assert ["q does not deliver s:1"] == judged({**logs, "p": kept})
+
+
 def test_what_only_a_removed_site_had_is_told_and_not_judged() -> None:
     """Site p delivers s:2, is removed, and comes back with an empty disk; s:2 is sent again, in another class."""
     view = Change(2, "view", "x", 2, ("q",), (), ("p",))

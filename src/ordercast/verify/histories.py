@@ -20,6 +20,9 @@ from ordercast.verify import findings
 from ordercast.verify.findings import Delivery, Finding, MsgId, Sent
 from ordercast.verify.stays import LIFE, Change, Follower, Log, Stay, site_of
 
+LAST = b"\xff" * 9
+"""Larger than all stamps."""
+
 __all__ = ["LIFE", "Change", "Histories", "Log", "site_of"]
 
 
@@ -235,9 +238,22 @@ class Histories(_Run):
         own = [row.stamp for row in stay.rows if row.stamp in line and not (stay.void and len(row.groups) > 1)]
         end = max((stamp for stamp in own if stamp is not None), default=b"")
         whole = stay.until is None and self._goes_on(stay) and not self.running
+        since = self._since(stay)
         for stamp, row in line.items():
-            if stamp >= stay.since and (whole or stamp < end) and stamp not in have:
+            if stamp >= since and (whole or stamp < end) and stamp not in have:
                 yield findings.missing(stay.log, row.msg_id, Sent(row.groups, row.source, row.number))
+
+    def _since(self, stay: Stay) -> bytes:
+        """Return from where on a stay has everything. Who was to give a state may have lost it: then it begins anew."""
+        if not stay.waits or stay.group not in self._touched:
+            return stay.since
+        self.notes.append(f"{stay.log} was given no state of {stay.group}: a disk with it is gone")
+        return max(stay.since, min((row.stamp for row in stay.rows if row.stamp is not None), default=LAST))
+
+    @cached_property
+    def _touched(self) -> set[GroupId]:
+        """Groups of which a disk is gone."""
+        return {stay.group for stay in self._stays() if self._is_over(stay.log)}
 
     def _was_undone(self, log: str, position: int) -> bool:
         """Whether something was undone after a position: what stays of it comes again there."""
@@ -294,7 +310,6 @@ class Histories(_Run):
             return
         known = self._delivered()
         done = {group: {self.posts.get(message, "") for message in messages} for group, messages in known.items()}
-        touched = {stay.group for stay in self._stays() if self._is_over(stay.log)}
         views = [change for log in self.logs.values() for change in log.changes if change.kind == "view"]
         deleted = {view.group for view in views if not view.members}
         lost, gone, again, excused = 0, 0, 0, set[str]()
@@ -314,7 +329,7 @@ class Histories(_Run):
             for group in missing:
                 if group in deleted or not self._there.get(group):
                     gone += 1
-                elif self._is_gone(sent.source) or group in touched:
+                elif self._is_gone(sent.source) or group in self._touched:
                     lost += 1
                 else:
                     yield findings.nowhere(message, sent, group)
