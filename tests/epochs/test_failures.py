@@ -4,13 +4,14 @@ import dataclasses
 import os
 from collections.abc import Iterable
 
+import msgspec
 import pytest
 
 from ordercast.core.effects import Append, Effect
-from ordercast.core.events import Event, Received
+from ordercast.core.events import Event, Multicast, Received
 from ordercast.epochs import messages as m
 from ordercast.epochs.change import first_setup, plan_change
-from ordercast.epochs.events import Made, Plan, Requested, RolledBack, ViewChanged
+from ordercast.epochs.events import MAY_BE_SENT, Dropped, Made, Plan, Requested, Restored, RolledBack, ViewChanged
 from ordercast.epochs.participant import Participant
 from ordercast.epochs.requests import AddSite, Change, Create, Delete, Join, Leave, RemoveSite
 from ordercast.epochs.setup import GroupSetup, Setup
@@ -110,6 +111,35 @@ def test_errata_123_a_site_that_is_away_is_let_out_of_its_group(change: Change) 
 
     assert findings(world) == []
     assert [("c" in view.left, view.away) for view in views[-2:]] == [(True, ("c",)), (True, ())]
+
+
+def test_errata_126_who_left_while_away_and_joins_again_is_given_a_state() -> None:
+    """Its application has dropped what it had of x when it was told that it had left."""
+    sends = tuple((float(t), "ab"[t % 2], ("x",)) for t in range(0, 20, 2))
+    changes = ((40.0, "a", Leave("x", "c")), (55.0, "a", Join("x", "c")))
+    crash = (Fault("crash", 25.0, "c", lasts=60.0),)
+    world = Seen(Case(setup(x="abc", y="abc"), ALL, QUIET, 3, sends, changes, crash))
+    world.run(100.0)
+    world.calm()
+    world.run(250.0)
+
+    assert findings(world) == []
+    assert ("c", "x") in [(site, told.group) for site, told in world.seen if isinstance(told, Restored)]
+
+
+def test_errata_125_what_is_posted_again_is_not_sent_when_a_disk_was_lost_meanwhile() -> None:
+    """Who knew that it was delivered may have forgotten it: it would come behind what its client posted later."""
+    world = World(Case(setup(x="ab"), ALL, QUIET, 3, ()))
+    world.run(5.0)
+    site = world.hosts["a"].participant
+    site.setup = msgspec.structs.replace(site.setup, disks=3)
+
+    again = site.step(Multicast(("x",), b"old", disks=0))
+    new = [*site.step(Multicast(("x",), b"first")), *site.step(Multicast(("x",), b"again", disks=3))]
+
+    assert [(told.body, told.reason) for told in again if isinstance(told, Dropped)] == [(b"old", MAY_BE_SENT)]
+    assert not [told for told in new if isinstance(told, Dropped)]
+    assert [own.body for own in site.sending.own.values()] == [b"first", b"again"]
 
 
 @pytest.mark.parametrize("policy", list(Policy))

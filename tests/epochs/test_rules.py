@@ -438,8 +438,16 @@ def test_errata_114_who_gives_a_state_is_not_removed_meanwhile() -> None:
     assert has == [] and "its state comes from a" in held[0], "for ever"
 
 
-def test_errata_119_what_one_site_suspects_does_not_let_a_giver_go() -> None:
-    """As 114, and b suspects the site that is to be removed, though it is well: the manager hears it."""
+@pytest.mark.parametrize(
+    ("who", "rule"),
+    [
+        ("b", ("if not self._both_suspect(who, s)}", "if s not in self.suspected}")),
+        ("a", ("return other in own and (who", "return other in own or (who")),
+    ],
+    ids=["errata 119", "errata 128"],
+)
+def test_errata_119_and_128_what_one_site_suspects_does_not_let_a_giver_go(who: str, rule: tuple[str, str]) -> None:
+    """As 114, and b, or the manager, suspects the site that is to be removed, though it is well."""
 
     def scenario() -> Any:
         c = Cluster({"x": "e"}, "abcde")
@@ -448,13 +456,13 @@ def test_errata_119_what_one_site_suspects_does_not_let_a_giver_go() -> None:
         c.lose("State *->*")
         c.ask("c", ask("Join", "x", "c"))
         c.tick(6)
-        c.suspect("e", "b")
+        c.suspect("e", who)
         c.tick(2)
         c.ask("d", ask("RemoveSite", "e"))
         c.tick(12)
         if "e" not in c.sites["d"].setup.sites:
             c.crash("e")
-            c.suspect("e", "acd")
+            c.suspect("e", "abcd")
         c.trust("e")
         c.mend()
         c.settle()
@@ -462,7 +470,6 @@ def test_errata_119_what_one_site_suspects_does_not_let_a_giver_go() -> None:
         return c.lists["c"].get("x", [])
 
     assert ["e:1"] == scenario()
-    rule = ("there = set(leaving) - site.suspected - site.fresh.keys()", "there = set(leaving) - self.suspected")
     assert [] == without(scenario, rule)
 
 

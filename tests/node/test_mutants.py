@@ -76,7 +76,7 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]], Kind]] = [
     ("a reader begins one too late", A, [("else end if after is None else after + 1", "else end if after is None else min(after + 2, end)")], PROPAGATION),
     ("a gap is not told", A, [("kept.append(said_lot(last, (), Gap(first, last)))", "pass")], PROPAGATION),
     ("a gap is told too short", A, [("said_lot(last, (), Gap(first, last))", "said_lot(last, (), Gap(first, max(first, last - 1)))")], PROPAGATION),
-    ("a reader is dropped and not told", A, [('self._end(reader, DroppedError(f"reader {reader.name} was too far behind", reader.next - 1))', "self.all.remove(reader)")], PROPAGATION),
+    ("a reader is dropped and not told", A, [('self.end(reader, DroppedError(f"reader {reader.name} was too far behind", reader.next - 1))', "self.all.remove(reader)")], PROPAGATION),
     ("a dropped reader is told a wrong position", A, [("reader.next - 1))", "reader.next))")], PROPAGATION),
     ("the index forgets what is recent too early", A, [("        for _ in range(many):\n            self.recent.popleft()", "        self.recent.clear()")], PROPAGATION),
     ("readers of some groups get everything", A, [("if self.wants(lot.groups):", "if True:")], PROPAGATION),

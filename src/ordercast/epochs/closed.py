@@ -213,6 +213,13 @@ class Closed(States):
         """Note which groups of this site have other members now."""
         self.views.append((new.number, views_between(self.site.me, old, new, begins=self.site.since == new.number)))
 
+    def _leaves_for_good(self, old: Setup, new: Setup) -> None:
+        """Who has left a group while it was away has nothing of it: who joins again is given a state (errata 126)."""
+        for group in old.away.get(self.site.me, ()):
+            if group not in new.groups or self.site.me not in new.groups[group].members:
+                self.site.counts.pop(group, None)
+                self.site.history.pop(group, None)
+
     def done(self, number: int) -> None:
         """Everybody has installed a configuration: all that was closed for it is stable."""
         site = self.site

@@ -14,7 +14,6 @@ from ordercast.epochs import messages as m
 from ordercast.epochs.closed import Closed
 from ordercast.epochs.difference import Gone, together
 from ordercast.epochs.recovery import key_of
-from ordercast.epochs.setup import Setup
 from ordercast.epochs.track import Track
 from ordercast.names import ClassId, GroupId, SiteId
 
@@ -104,13 +103,6 @@ class Opening(Closed):
         self.go_on()
         site.let_in()  # who is no member of a class, and orders it or passes it on, opens nothing
         site.manager.look()
-
-    def _leaves_for_good(self, old: Setup, new: Setup) -> None:
-        """Who has left a group while it was away has nothing of it: who joins again is given a state (errata 126)."""
-        for group in old.away.get(self.site.me, ()):
-            if group not in new.groups or self.site.me not in new.groups[group].members:
-                self.site.counts.pop(group, None)
-                self.site.history.pop(group, None)
 
     def _removed(self) -> None:
         """An operator has removed this site: what it has not sent is not sent; it still gives away what it has."""
