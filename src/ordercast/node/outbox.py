@@ -201,7 +201,8 @@ class Outbox:
         own.bodies, own.bytes = post.bodies, sum(map(len, post.bodies))
         own.origin, own.disks = post.origin, post.disks
         if post.token is not None:
-            own.waiting.append(Waiter(0, len(post.bodies), post.ack, post.token))
+            again = post.disks >= 0 and post.ack == "none"  # it may be dropped until it has its place (errata 125)
+            own.waiting.append(Waiter(0, len(post.bodies), "ordered" if again else post.ack, post.token))
         self._send(own)
 
     def withdraw(self, token: Any) -> None:
