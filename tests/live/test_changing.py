@@ -6,13 +6,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 
 import ordercast
 from ordercast.client import sync
 from ordercast.client.values import Delivered, Event, Restored, RolledBack, ViewChanged
-from ordercast.errors import InputError, LocalError
+from ordercast.errors import InputError, LocalError, LostError
 from ordercast.live.config import Cluster, Security
 from ordercast.live.site import Site
 from ordercast.live.tls import make_certs
@@ -418,6 +419,45 @@ def test_a_site_is_added_moves_and_is_removed(tmp_path: Path) -> None:
     run(work())
 
 
+def test_what_is_posted_again_is_answered_when_it_has_its_place(tmp_path: Path) -> None:
+    """Not before: until then it may be dropped, because a disk was lost meanwhile (errata 125)."""
+
+    async def work() -> None:
+        sites = await start(changing(tmp_path))
+        node = sites["p"].node
+        assert isinstance(node, ChangingNode)
+        lost = node.participant.setup.disks + 1
+        node.participant.setup = msgspec.structs.replace(node.participant.setup, disks=lost)
+        origin = (bytes(16), 1)
+        with pytest.raises(LostError, match="whether it was sent is not known"):
+            await sites["p"].multicast_many("a", [b"old"], "none", origin, disks=lost - 1)
+        await sites["p"].multicast_many("a", [b"new"], "none", origin, disks=lost)
+        await stop(sites)
+
+    run(work())
+
+
+def test_a_program_that_posts_the_same_again_doubles_nothing(tmp_path: Path) -> None:
+    """In a session of that name, at another site too; a new session is another sender."""
+
+    async def work() -> None:
+        config = changing(tmp_path)
+        sites = await start(config)
+        for site, session in (("p", b"s" * 16), ("q", b"s" * 16), ("q", b"t" * 16)):
+            async with ordercast.connect(config.clients[site], session=session) as client:
+                for body in (b"1", b"2"):
+                    await client.multicast_many("a", [body, body], ack="safe")
+        async with ordercast.connect(config.clients["p"]) as client:
+            await client.join(["a"], after="beginning")
+            bodies = [(await anext(aiter(client))).body for _ in range(8)]
+        assert bodies == [b"1", b"1", b"2", b"2"] * 2
+        with pytest.raises(InputError, match="a session has 16 bytes, not 2"):
+            ordercast.connect(config.clients["p"], session=b"no")
+        await stop(sites)
+
+    run(work())
+
+
 def test_a_minority_changes_nothing_and_says_so(tmp_path: Path) -> None:
     async def work() -> None:
         config = changing(tmp_path)
@@ -464,6 +504,8 @@ def test_groups_that_are_fixed_say_so(tmp_path: Path) -> None:
                 await client.create_group("d", ["p"])
             with pytest.raises(LocalError, match="groups are fixed here"):
                 await client.configuration()
+            with pytest.raises(LocalError, match="p: a session needs groups that change"):
+                await ordercast.connect(config.clients["p"], session=bytes(16)).__aenter__()
 
     run(work())
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 CONNECT_S = 10.0
 SURVIVE_S = 60.0
+SESSION_BYTES = 16
 BEGINNING = "beginning"
 Snapshot = Callable[[GroupId], Awaitable[bytes]]
 """An application's state of a group, after everything it has read."""
@@ -124,15 +125,18 @@ class Client:
         *,
         ca: "Path | str | None" = None,
         survive: float = SURVIVE_S,
+        session: bytes | None = None,
     ) -> None:
         self.addresses = [address] if isinstance(address, str) else list(address)
         if not self.addresses:
             raise InputError("no address to connect to")
+        if session is not None and len(session) != SESSION_BYTES:
+            raise InputError(f"a session has {SESSION_BYTES} bytes, not {len(session)}")
         self.token, self.timeout, self.survive = token, timeout, survive
-        self.ca = ca
+        self.ca, self.session = ca, session
         self._numbers: dict[Groups, int] = {}  # of posts to each destination
         self.groups: frozenset[GroupId] = frozenset()
-        self._connection = Lasting(self.addresses, self._heard, self.survive)
+        self._connection = self._lasting()
         self._sender: Sender
         self._reading: _Reading | None = None
         self._joining: asyncio.Future[Any] | None = None
@@ -149,7 +153,8 @@ class Client:
         return self._connection.address
 
     async def __aenter__(self) -> Self:
-        self._connection = Lasting(self.addresses, self._heard, self.survive)  # a new one, who enters again begins anew
+        self._connection = self._lasting()  # a new one, who enters again begins anew
+        self._numbers.clear()
         welcome = await self._connection.open(self.token, self.timeout, self.ca)
         self.groups = frozenset(welcome.groups)
         self._sender = Sender(welcome, self._post)
@@ -165,6 +170,9 @@ class Client:
                 await self._settle_within(self.timeout)
         finally:
             self._connection.end(LostError("the client was closed"))
+
+    def _lasting(self) -> Lasting:
+        return Lasting(self.addresses, self._heard, self.survive, self.session)
 
     # Sending.
 
@@ -363,10 +371,15 @@ def connect(
     *,
     ca: "Path | str | None" = None,
     survive: float = SURVIVE_S,
+    session: bytes | None = None,
 ) -> Client:
     """Return a client; connect with `async with`. With `ca`, the certificates of a CA, it speaks TLS.
 
     Of several addresses the first that answers is taken. Where groups change, the client survives its site: for
     `survive` seconds it tries to go on, with its site or with another (docs/live.md).
+
+    A program that may be started again to send the same once more names its `session`, 16 bytes: whoever posts the same
+    batches, in the same order, in a session of that name, has each of them delivered once. Without a name a session is
+    new. Sessions need groups that change.
     """
-    return Client(address, token, timeout, ca=ca, survive=survive)
+    return Client(address, token, timeout, ca=ca, survive=survive, session=session)

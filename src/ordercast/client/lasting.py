@@ -43,11 +43,12 @@ class Asked:
 class Lasting:
     """Behaves like a `Connection`."""
 
-    def __init__(self, addresses: Iterable[str], heard: Callable[[int, Any], None], survive: float) -> None:
+    def __init__(
+        self, addresses: Iterable[str], heard: Callable[[int, Any], None], survive: float, session: bytes | None = None
+    ) -> None:
         self.addresses, self.survive = list(addresses), survive
-        self.address = self.addresses[0]
-        self.site = ""
-        self.session = os.urandom(16)
+        self.address, self.site = self.addresses[0], ""
+        self.session, self._named = session or os.urandom(16), session is not None
         self.error: OrdercastError | None = None
         """Why it has ended for good."""
         self.ended: list[Callable[[OrdercastError], None]] = []
@@ -102,6 +103,8 @@ class Lasting:
 
     def _wrong(self, welcome: wire.Welcome) -> OrdercastError | None:
         """Return why a site does not do; with a LostError another one may, or this one later."""
+        if self._named and welcome.others is None:
+            return LocalError(f"{welcome.site}: a session needs groups that change, and here they are fixed")
         if not self.site or (welcome.site, welcome.incarnation) == (self.site, self._life):
             return None
         mine = welcome.site == self.site

@@ -26,8 +26,9 @@ class SyncClient:
         *,
         ca: "Path | str | None" = None,
         survive: float = SURVIVE_S,
+        session: bytes | None = None,
     ) -> None:
-        self._client = Client(address, token, timeout, ca=ca, survive=survive)
+        self._client = Client(address, token, timeout, ca=ca, survive=survive, session=session)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="ordercast", daemon=True)
 
@@ -175,6 +176,7 @@ def connect(
     *,
     ca: "Path | str | None" = None,
     survive: float = SURVIVE_S,
+    session: bytes | None = None,
 ) -> SyncClient:
     """Return a client; connect with `with`. With `ca`, the certificates of a CA, it speaks TLS."""
-    return SyncClient(address, token, timeout, ca=ca, survive=survive)
+    return SyncClient(address, token, timeout, ca=ca, survive=survive, session=session)

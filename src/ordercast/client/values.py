@@ -1,5 +1,7 @@
 """What applications and servers share: messages, receipts, destinations."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from ordercast.errors import LocalError, bounded
@@ -32,7 +34,12 @@ class Delivered(msgspec.Struct, frozen=True, gc=False):
     @property
     def place(self) -> str:
         """Where it is in the order, at any member of its groups: store it instead of the position to read elsewhere."""
-        return f"{self.source}:{self.number}@{self.group}@{self.stamp.hex()}"
+        return place_named(self.group.split("+"), self.source, self.number, self.stamp)
+
+
+def place_named(groups: Iterable[GroupId], source: SiteId, number: int, stamp: bytes) -> str:
+    """Return the place of a message as a text that applications store."""
+    return f"{source}:{number}@{'+'.join(groups)}@{stamp.hex()}"
 
 
 def place_of(place: str) -> Place:
@@ -64,6 +71,11 @@ class Lot(msgspec.Struct, frozen=True, gc=False):
     def last(self) -> int:
         """The position of the last message."""
         return self.position + self.count - 1
+
+    @property
+    def place(self) -> str:
+        """Where its last message is in the order, at any member of its groups."""
+        return place_named(self.groups, self.source, self.first + self.count - 1, self.stamp)
 
     def starting_at(self, position: int) -> "Lot":
         """Return the lot without what lies before a position."""
