@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "runs": {"names", "errors", "membership", "runs"},
     "show": {"names", "errors", "planning", "sim", "verify", "show"},
     "audit": ROOT | {"verify", "runs", "show", "audit"},
-    "spark": PROTOCOLS | {"runs", "audit", "verify", "sim", "show", "spark"},
+    "spark": PROTOCOLS | {"runs", "audit", "verify", "sim", "show", "wire", "client", "spark"},
     "bench": LIVE | {"bench"},
     "demo": LIVE | {"sim", "audit", "show", "demo"},
     "testing": LIVE | {"epochs", "sim", "testing"},

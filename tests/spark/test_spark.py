@@ -193,10 +193,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             process.wait(20)
 
 
-@pytest.mark.skipif(
+ON_SOME_DAYS = pytest.mark.skipif(
     "ORDERCAST_CAMPAIGN" not in os.environ and date.today().toordinal() % 3 != 1,
     reason="three minutes: every third day, and always in `make sim`",
 )
+
+
+@ON_SOME_DAYS
 def test_a_cluster_runs_the_same_jobs(cluster: str, tmp_path: Path) -> None:
     """Audit and plan on two workers, the package shipped to them: the same results, unchanged."""
     logs = make_logs(200_000, TWINS)
@@ -215,3 +218,46 @@ def test_a_cluster_runs_the_same_jobs(cluster: str, tmp_path: Path) -> None:
     alone = json.loads(ordercast("plan", str(tmp_path / "members"), "--json", "--planner", "elimination").stdout)
     assert on_spark["cost"] == alone["cost"]
     assert on_spark["classes"] == len(alone["classes"])
+
+
+def bare_python(folder: Path) -> Path:
+    """Return a Python without this package, for workers."""
+    (folder / "sitecustomize.py").write_text(
+        "import sys\n"
+        "sys.path[:] = [path for path in sys.path if not path.endswith('/src')]\n"
+        "sys.meta_path[:] = [finder for finder in sys.meta_path if 'editable' not in str(finder)]\n"
+    )
+    bare = folder / "bare"
+    bare.write_text(f'#!/bin/sh\nPYTHONPATH="{folder}:$PYTHONPATH" exec "{sys.executable}" "$@"\n')
+    bare.chmod(0o755)
+    missing = subprocess.run([bare, "-c", "import ordercast"], capture_output=True, text=True, check=False)
+    assert "No module named 'ordercast'" in missing.stderr
+    return bare
+
+
+@ON_SOME_DAYS
+def test_the_library_gives_workers_what_they_lack(cluster: str, tmp_path: Path) -> None:
+    """Twice in one session, on workers whose Python does not have this package."""
+    logs = make_logs(20_000, TWINS)
+    FAULTS["cycle_of_three"](logs)
+    logs.write(tmp_path / "run", parts=2)
+    program = tmp_path / "job.py"
+    program.write_text(
+        "import sys\n"
+        "from pyspark.sql import SparkSession\n"
+        "from ordercast.spark import audit, plan\n"
+        "spark = SparkSession.builder.master(sys.argv[2]).config('spark.executor.memory', '512m')\n"
+        "spark = spark.config('spark.driver.host', '127.0.0.1').config('spark.ui.enabled', 'false').getOrCreate()\n"
+        "read = lambda name: spark.read.parquet(f'{sys.argv[1]}/{name}')\n"
+        "for _ in range(2):\n"
+        "    found = audit(spark, deliveries=read('deliveries'), sends=read('sends'), membership=read('membership'))\n"
+        "    print(found.ok, [name for name in found.properties if found.word(name)[0] == 'broken'])\n"
+        "print(plan(spark, read('membership')).routes.count() > 0)\n"
+    )
+    environment = {**os.environ, "JAVA_HOME": find_java(), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment |= {"PYSPARK_PYTHON": str(bare_python(tmp_path)), "PYSPARK_DRIVER_PYTHON": sys.executable}
+    command: list[str | Path] = [sys.executable, program, tmp_path / "run", cluster]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines() == ["False ['acyclic']"] * 2 + ["True"], done.stdout
