@@ -37,6 +37,10 @@ def audit(
     master: str | None = None,
     conf: list[str] | None = None,
     html: Path | None = None,
+    follow: Annotated[bool, Flag] = False,
+    state: Path | None = None,
+    metrics: int | None = None,
+    seconds: float | None = None,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> int:
     """Judge a run by its logs: what was promised, what was broken, and an example of each break.
@@ -61,11 +65,29 @@ def audit(
         A setting of Spark, NAME=VALUE; may be given several times.
     html
         Write the verdict to this page too.
+    follow
+        Keep up with live sites that export: judge what they write as it comes, until Ctrl-C.
+    state
+        With --follow: a file in which the audit keeps what it knows; who begins again goes on from it.
+    metrics
+        With --follow: a port of this machine at which Prometheus reads how the audit is.
+    seconds
+        With --follow: end after so long.
     as_json
         Print JSON.
 
     """
     source: Any
+    if follow:
+        given = {"local": local, "running": running, "master": master, "conf": conf, "html": html}
+        wrong = next((name for name, value in given.items() if value), None)
+        if wrong is not None:
+            raise InputError(f"--{wrong} does not go with --follow, which judges in this process, as it comes")
+        from ordercast.cli.follow import follow as go_along
+
+        return go_along(run, level, state=state, metrics=metrics, seconds=seconds, as_json=as_json)
+    if state is not None or metrics is not None or seconds is not None:
+        raise InputError("--state, --metrics and --seconds go with --follow")
     if local or (master is None and not conf and (_is_small(run) or _changes(run))):
         sys.meta_path.insert(0, _NoPandas())
         from ordercast.audit.local import LocalSource

@@ -29,7 +29,7 @@ class _Open:
     __slots__ = ("body", "destinations", "first_at", "groups", "missing", "past", "stamp", "stamped_at")
 
     def __init__(
-        self, groups: tuple[GroupId, ...], destinations: frozenset[SiteId], past: dict[SiteId, int], body: bytes
+        self, groups: tuple[GroupId, ...], destinations: frozenset[SiteId], past: dict[SiteId, int], body: Hashable
     ) -> None:
         self.groups, self.destinations, self.past, self.body = groups, destinations, past, body
         self.missing = set(destinations)
@@ -77,24 +77,28 @@ class Watch:
         self._not_placed: dict[Key, bytes | None] = {}  # with `receipts`: the stamp, once it was delivered anywhere
         self._not_safe: dict[Key, None] = {}
 
-    def sent(self, source: SiteId, number: int, groups: tuple[GroupId, ...], body: bytes = b"") -> None:
+    def sent(self, source: SiteId, number: int, groups: tuple[GroupId, ...], body: Hashable = b"") -> None:
         """Note that a source sends a message; its numbers must grow by one."""
-        destinations = self._destinations.get(groups)
-        if destinations is None:
-            destinations = frozenset(site for group in groups for site in self.members[group])
-            self._destinations[groups] = destinations
+        destinations = self.destinations(groups)
         past: dict[SiteId, int] = {}
         if self.causal:
             knows = self._sites.setdefault(source, _Site()).knows
             past = dict(knows)
             knows[source] = number
         if number != self._last.get(source, 0) + 1:
-            self._break(Finding("creation", f"{source} sends number {number} after {self._last.get(source, 0)}"))
+            self.note(Finding("creation", f"{source} sends number {number} after {self._last.get(source, 0)}"))
         self._open[source, number] = _Open(groups, destinations, past, body)
         self._last[source] = number
         if self.receipts:
             self._not_placed[source, number] = None
             self._not_safe[source, number] = None
+
+    def destinations(self, groups: tuple[GroupId, ...]) -> frozenset[SiteId]:
+        """Return who gets a message to these groups."""
+        found = self._destinations.get(groups)
+        if found is None:
+            found = self._destinations[groups] = frozenset(site for group in groups for site in self.members[group])
+        return found
 
     def placed(self, source: SiteId, number: int, stamp: bytes) -> None:
         """Note that a source hears the place of its message, which must be the stamp that is delivered."""
@@ -106,7 +110,7 @@ class Watch:
                 message.stamp, message.stamped_at = stamp, source
             known = message.stamp
         if known is not None and known != stamp:
-            self._break(Finding("receipts", f"{source} hears another place of {_name(key)} than is delivered"))
+            self.note(Finding("receipts", f"{source} hears another place of {_name(key)} than is delivered"))
 
     def safe(self, source: SiteId, number: int) -> None:
         """Note that a source hears that its message is safe: every destination must have delivered it."""
@@ -115,7 +119,7 @@ class Watch:
         if missing or number > self._last.get(source, 0):
             lacks = min(missing, default="everybody")
             says = f"{source} hears that {source}:{number} is safe, and {lacks} lacks it"
-            self._break(Finding("receipts", says))
+            self.note(Finding("receipts", says))
 
     def lost_receipts(self, source: SiteId) -> None:
         """Note that a source has crashed: it need not hear the places of its messages any more."""
@@ -125,10 +129,10 @@ class Watch:
     def differs(self, site: SiteId, source: SiteId, number: int) -> None:
         """Note that a restarted site delivers something else than before it stopped."""
         says = f"{site} delivers {source}:{number} again after a restart, or in another place"
-        self._break(Finding("duplicate", says))
+        self.note(Finding("duplicate", says))
 
     def delivered(
-        self, site: SiteId, source: SiteId, number: int, class_id: Hashable, stamp: bytes, body: bytes = b""
+        self, site: SiteId, source: SiteId, number: int, class_id: Hashable, stamp: bytes, body: Hashable = b""
     ) -> None:
         """Note that a site delivers a message, and judge everything that this delivery alone can break."""
         key = (source, number)
@@ -138,23 +142,23 @@ class Watch:
             return
         message.missing.discard(site)
         if body != message.body:
-            self._break(findings.other_body(_row(site, key, message)))
+            self.note(findings.other_body(_row(site, key, message)))
         at = self._sites[site]
         for group in message.groups:
             stream = (source, group)
             if at.fifo.get(stream, 0) > number:
                 before = _row(site, (source, at.fifo[stream]), message)
-                self._break(findings.not_as_sent(before, _row(site, key, message), *stream))
+                self.note(findings.not_as_sent(before, _row(site, key, message), *stream))
             at.fifo[stream] = number
         if message.stamp is None:
             message.stamp, message.stamped_at = stamp, site
             if key in self._not_placed:
                 self._not_placed[key] = stamp
         elif message.stamp != stamp:
-            self._break(findings.two_stamps(_row(message.stamped_at, key, message), _row(site, key, message)))
+            self.note(findings.two_stamps(_row(message.stamped_at, key, message), _row(site, key, message)))
         last = at.stamps.get(class_id)
         if last is not None and last[0] >= stamp:
-            self._break(findings.not_larger(_row(site, last[1], message), _row(site, key, message)))
+            self.note(findings.not_larger(_row(site, last[1], message), _row(site, key, message)))
         at.stamps[class_id] = (stamp, key)
         if self.prefix:
             self._judge_prefix(site, at, key, message, class_id, stamp)
@@ -176,26 +180,27 @@ class Watch:
         while lacks and (lacks[0][1] not in self._open or site not in self._open[lacks[0][1]].missing):
             heappop(lacks)
         if lacks and lacks[0][0] < stamp:
-            self._break(findings.not_a_prefix(site, _name(key), _name(lacks[0][1])))
+            self.note(findings.not_a_prefix(site, _name(key), _name(lacks[0][1])))
         if len(message.missing) == len(message.destinations) - 1:  # nobody had it before
             for other in sorted(message.missing):
                 there = self._sites[other]
                 last = there.stamps.get(class_id)
                 if last is not None and last[0] > stamp:
-                    self._break(findings.not_a_prefix(other, _name(last[1]), _name(key)))
+                    self.note(findings.not_a_prefix(other, _name(last[1]), _name(key)))
                 heappush(there.lacks.setdefault(class_id, []), (stamp, key))
 
     def _stray(self, site: SiteId, key: Key, message: _Open | None) -> None:
         """Say what is wrong with a delivery that nobody waits for here."""
         row = _row(site, key, message)
         if message is not None and site not in message.destinations:
-            self._break(findings.stranger(row))
+            self.note(findings.stranger(row))
         elif message is not None or key[1] <= self._last.get(key[0], 0):
-            self._break(findings.twice(row, row))
+            self.note(findings.twice(row, row))
         else:
-            self._break(findings.unsent(row))
+            self.note(findings.unsent(row))
 
-    def _break(self, finding: Finding) -> None:
+    def note(self, finding: Finding) -> None:
+        """Note a violation; the first of each property counts."""
         self.broken.setdefault(finding.property, finding)
 
     def _hear(self, site: SiteId, at: _Site, key: Key, message: _Open) -> None:
@@ -206,7 +211,7 @@ class Watch:
         source, number = key
         upto, of = at.passed.get(source, (0, key))
         if number <= upto:
-            self._break(findings.late(Step(site, _name(of), _name(key), "delivers")))
+            self.note(findings.late(Step(site, _name(of), _name(key), "delivers")))
         for other, known in message.past.items():
             if at.passed.get(other, (0, key))[0] < known:
                 at.passed[other] = (known, key)
@@ -234,6 +239,35 @@ class Watch:
         message = self._open.get((source, number))
         return message.missing if message is not None else set()
 
+    def look_for_losses(self) -> None:
+        """Judge messages that a destination has passed over: it has a later one of the same source and group."""
+        for (source, number), message in self._open.items():
+            for site in message.missing:
+                fifo = self._sites[site].fifo
+                if any(fifo.get((source, group), 0) > number for group in message.groups):
+                    sent = Sent(message.groups, source, number)
+                    self.note(findings.missing(site, _name((source, number)), sent))
+                    return
+
+    @property
+    def under_way(self) -> int:
+        """How many messages are not retired."""
+        return len(self._open)
+
+    def sent_to(self, source: SiteId, number: int) -> tuple[GroupId, ...] | None:
+        """Return the groups of a message that is not retired."""
+        message = self._open.get((source, number))
+        return message.groups if message is not None else None
+
+    def last_of(self, site: SiteId, class_id: Hashable) -> Delivery | None:
+        """Return the last delivery of a class at a site, with its stamp."""
+        known = self._sites[site].stamps.get(class_id) if site in self._sites else None
+        return _row(site, known[1], None)._replace(stamp=known[0]) if known is not None else None
+
+    def last_sent(self, source: SiteId) -> int:
+        """Return the number of the last message that a source has sent."""
+        return self._last.get(source, 0)
+
     def remains(self) -> Record:
         """Return what is not retired, as a record for the judges of `verify.deliveries`."""
         sends = {_name(key): Sent(m.groups, key[0], key[1]) for key, m in self._open.items()}
@@ -246,10 +280,10 @@ class Watch:
         names = (*names, *(["prefix"] if self.prefix else ()))
         if self._not_safe:
             says = f"nobody says that {_name(next(iter(self._not_safe)))} is safe"
-            self._break(Finding("receipts", says))
+            self.note(Finding("receipts", says))
         if self._not_placed and self.all_places:
             says = f"nobody says where {_name(next(iter(self._not_placed)))} stands"
-            self._break(Finding("receipts", says))
+            self.note(Finding("receipts", says))
         found = {name: self.broken.get(name) for name in (*names, *sorted(self.promises))}
         if self._open:
             record = self.remains()
