@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ordercast.client.values import Lot
+from ordercast.client.values import Lot, Restored, Said, said_in
 from ordercast.errors import InputError, LocalError, LostError, OrdercastError, UnreachableError
 from ordercast.spark.sitelog import SiteLog
 from ordercast.wire import batch
@@ -77,14 +77,15 @@ class Stream:
     ca: str | None = None
     patience: float = PATIENCE_S
 
-    async def reach(self, first: str = "") -> SiteLog:
+    async def reach(self, first: str = "", avoid: frozenset[str] = frozenset()) -> SiteLog:
         """Connect to a site, `first` before others; raises what the last one said when none will do for too long."""
+        first = "" if first in avoid else first
         begun = asyncio.get_running_loop().time()
         error: OrdercastError = UnreachableError("no address")
         while True:
             waited = asyncio.get_running_loop().time() - begun
-            others = [address for address in self.addresses if address != first] if waited > STAY_S or not first else []
-            for address in [first, *others] if first else others:
+            others = [address for address in self.addresses if address != first and address not in avoid]
+            for address in [*([first] if first else []), *(others if waited > STAY_S or not first else [])]:
                 log = SiteLog(address, self.token, self.ca)
                 try:
                     await log.open()
@@ -150,22 +151,35 @@ class Stream:
 
     async def lots(self, start: Offset, end: Offset) -> AsyncIterator[tuple[str, Lot]]:
         """Yield what lies between two offsets, with the site that told it; what a site tells no more, another does."""
-        at, loop = start, asyncio.get_running_loop()
+        at, loop, avoid = start, asyncio.get_running_loop(), frozenset[str]()
         begun = loop.time()
         while True:
-            log = await self.reach(end.address)
+            log = await self.reach(end.address, avoid)
             try:
                 async for lot in log.read(await self.position(log, at), await self.position(log, end)):
-                    if lot.source and (not self.groups or self.groups & set(lot.groups)):
+                    self._check(log, said_in(lot))
+                    if lot.source and self._wants(lot):
                         yield log.site, lot
                         at = _offset(log, lot.last + 1, lot.place)
                         begun = loop.time()
                 return
+            except LocalError:  # another one may have it
+                avoid |= {log.address}
+                if avoid.issuperset({end.address, *self.addresses}):
+                    raise
             except (UnreachableError, LostError):
                 if loop.time() - begun > self.patience:
                     raise
             finally:
                 log.close()
+
+    def _wants(self, lot: Lot) -> bool:
+        return not self.groups or not self.groups.isdisjoint(lot.groups)
+
+    def _check(self, log: SiteLog, said: Said | None) -> None:
+        """Go elsewhere when the site was given a state instead of messages: others have these."""
+        if isinstance(said, Restored) and said.gap and (not self.groups or said.group in self.groups):
+            raise LocalError(f"{log.site} was given the state of {said.group} instead of its messages")
 
 
 def _offset(log: SiteLog, position: int, place: str = "") -> Offset:
