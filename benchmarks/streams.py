@@ -188,8 +188,8 @@ def main() -> None:
                 rows.append([f"kills: {name}", f"{value:,}"])
     told_below = (
         "Three sites as processes, durable, policy available, 100-byte messages, 500 in a post; Spark local[2] on the"
-        " same two cores, into Parquet. Kills: kill -9 of Spark (it starts again from its checkpoint), or of a site that"
-        " is read, in mid-batch, while messages come; then every row is compared with what a third site has delivered."
+        " same two cores, into Parquet. Kills: kill -9 of Spark (it starts again from its checkpoint), or of a site"
+        " that is read, in mid-batch, while messages come; then every row is compared with the log of a third site."
     )
     record("Spark: the stream of a site", "python -m benchmarks.streams", [*table(["", ""], rows), "", told_below])
 
