@@ -153,7 +153,7 @@ def test_what_a_kill_leaves_behind_is_passed_over(tmp_path: Path) -> None:
     """A part that was being written when its site was killed is a hidden file: whoever reads the folder ignores it."""
     seen: list[Path] = []
 
-    def killed(table: Any, path: Path, row_group_size: int | None = None) -> None:
+    def killed(table: Any, path: Path, row_group_size: int | None = None, *, derived: bool = False) -> None:
         path.write_bytes(b"PAR1")
         seen.append(path)
         raise KeyboardInterrupt

@@ -31,6 +31,11 @@ NEEDED = {
     "acyclic": (*BASIC, "total", "acyclic", "classes", "stamps"),
     "causal": (*BASIC, "total", "acyclic", "classes", "stamps", "causal"),
 }
+FROM_SENDS = ("creation", "completeness")
+DERIVED_SENDS = (
+    "sends/ was made of what sites delivered: whether that was sent at all, and what was sent and delivered by nobody, "
+    "is not known"
+)
 IF_TOLD = ("classes", "stamps", "body")
 """Judged where a log tells of them. Without stamps the order is judged by all edges."""
 
@@ -120,6 +125,9 @@ def audit(source: Source, level: str, *, running: bool = False) -> Verdict:
     judge_classes(source, merged, level, verdict.properties["classes"])
     _judge_order(source, merged, verdict, looked, collide=collide)
     verdict.notes += judge_causal(source, merged, level, verdict.properties["causal"])
+    if source.run.sends.derived:
+        verdict.leave_open(FROM_SENDS)
+        verdict.notes.append(DERIVED_SENDS)
     return verdict
 
 

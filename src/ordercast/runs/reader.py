@@ -45,6 +45,8 @@ class Table:
     name: str
     columns: Mapping[str, str]
     pieces: Sequence[Piece]
+    derived: bool = False
+    """Whether nobody recorded these rows, and they were made of what sites delivered."""
 
     @property
     def rows(self) -> int:
@@ -87,6 +89,7 @@ def find(
     kinds: dict[str, tuple[str, str]] = {}
     columns: dict[str, str] | None = None
     pieces: list[Piece] = []
+    derived = False
     for path in _paths(system, folder, name, where, only):
         arrow, meta = _head(system, path)
         here = _columns(path, where, arrow, required, optional)
@@ -100,8 +103,9 @@ def find(
             raise InputError(f"{path}: column {odd!r} is in some files of {name}/ and not in others")
         columns = here
         pieces += _pieces(path, meta)
+        derived |= schema.DERIVED_KEY in (arrow.metadata or {})
     assert columns is not None
-    return Table(name, columns, pieces)
+    return Table(name, columns, pieces, derived)
 
 
 def _paths(system: Any, folder: str, name: str, where: str, only: str | None) -> list[str]:

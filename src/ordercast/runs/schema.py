@@ -3,6 +3,8 @@
 VERSION, VERSIONS = "2", ("1", "2")
 """What we write and what we read; a file that does not say, ours or another system's, counts as version 1."""
 VERSION_KEY = b"ordercast.run"
+DERIVED_KEY, DERIVED = b"ordercast.derived", b"deliveries"
+"""Said by files of sends/ whose rows nobody recorded: they are what sites delivered."""
 TEXT, WHOLE, BINARY, NUMBER = "string", "whole number", "binary", "number"
 MANY = "strings, few of them the same"
 GROUPS, LISTS, NAMES = "string or list of strings", "list of strings", "list of strings, or an empty one"

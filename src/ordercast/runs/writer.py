@@ -61,13 +61,18 @@ def body_hashes(bodies: Iterable[bytes]) -> Any:
     return np.frombuffer(b"".join([blake2b(body, digest_size=8).digest() for body in bodies]), "<i8")
 
 
+def body_hash(body: bytes) -> int:
+    """Return the hash of one body, the same as `body_hashes` gives."""
+    return int.from_bytes(hashlib.blake2b(body, digest_size=8).digest(), "little", signed=True)
+
+
 def message_stamp(stamp: bytes, index: int) -> bytes:
     """Return the stamp of a message: that of its batch, then its place in the batch."""
     return stamp + index.to_bytes(4, "big")
 
 
-def write_table(table: Any, path: Path, row_group_size: int | None = None) -> None:
-    """Write one Parquet file of a run directory.
+def write_table(table: Any, path: Path, row_group_size: int | None = None, *, derived: bool = False) -> None:
+    """Write one Parquet file of a run directory; `derived`: nobody recorded its rows, other tables tell them.
 
     Dictionaries for the names that repeat, differences for what is counted, LZ4, and no column that may be null but
     `prev_stamp`: read in half the time of Parquet's defaults, and smaller.
@@ -79,7 +84,8 @@ def write_table(table: Any, path: Path, row_group_size: int | None = None) -> No
         pa.field(name, column.type, nullable=name in schema.MAY_BE_NULL or column.null_count > 0)
         for name, column in zip(table.column_names, table.columns, strict=True)
     ]
-    table = pa.table(table.columns, schema=pa.schema(fields, {schema.VERSION_KEY: schema.VERSION}))
+    said = {schema.VERSION_KEY: schema.VERSION} | ({schema.DERIVED_KEY: schema.DERIVED} if derived else {})
+    table = pa.table(table.columns, schema=pa.schema(fields, said))
     names = [name for name in table.column_names if name in schema.REPEATED]
     counts = {name: "DELTA_BINARY_PACKED" for name in table.column_names if name in schema.COUNTED}
     pq.write_table(
