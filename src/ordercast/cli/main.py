@@ -13,6 +13,7 @@ from ordercast.cli.demo import demo
 from ordercast.cli.doctor import doctor
 from ordercast.cli.experiment import experiment
 from ordercast.cli.explore import explore
+from ordercast.cli.imports import import_
 from ordercast.cli.judge import judge
 from ordercast.cli.live import bench, certs, up
 from ordercast.cli.operate import apply, group, site
@@ -32,6 +33,7 @@ app.register_install_completion_command()
 LIVE = (up, site, send, tail, group, apply, status, explain, doctor, backup, restore, certs, bench)
 for command in (demo, plan, judge, simulate, explore, experiment, audit, *LIVE):
     app.command(command)
+app.command(import_, name="import")
 
 
 def main(arguments: list[str] | None = None) -> None:

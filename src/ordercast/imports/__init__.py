@@ -1,0 +1,1 @@
+"""Delivery logs of other systems become run directories: a mapping says which field is what."""
