@@ -32,7 +32,7 @@ class TableMapping:
     files: Sequence[Path]
     read: Reader
     columns: Mapping[str, Value]
-    """In the order of the run directory's tables; without `position` where the order of lines counts."""
+    """As the run directory has them, but `body` for a body to be hashed, and no `position` where lines give it."""
     when: Callable[[Row], bool] | None
     positions: bool
     """Whether positions are given by the order of lines."""
@@ -112,7 +112,7 @@ def _columns(path: Path, name: str, specs: Mapping[str, Any], kinds: Mapping[str
         if column in specs:
             try:
                 null = column in schema.MAY_BE_NULL
-                found["body_hash" if column == "body" else column] = value_of(specs[column], kind, may_be_null=null)
+                found[column] = value_of(specs[column], kind, may_be_null=null)
             except SpecError as error:
                 raise InputError(f"{path}: [{name}] {column}: {error}") from None
     return found

@@ -80,7 +80,7 @@ def _written(given: Import, folder: Path, tell: Tell) -> Imported:
 
 def _table(given: TableMapping, folder: Path, found: Imported, tell: Tell) -> int:
     """Write one table, and return how many rows it has."""
-    names = list(given.columns)
+    names = ["body_hash" if column == "body" else column for column in given.columns]
     if given.positions:
         names.insert(1, "position")
     parts = Parts(folder, given.name, names)
@@ -141,7 +141,7 @@ def _notes(given: Import, found: Imported) -> list[str]:
     notes = []
     if given.sends is None:
         notes.append(f"sends/ was made of deliveries ({DERIVED}): audit will not judge creation and completeness")
-    if "body_hash" not in given.deliveries.columns:
+    if not given.deliveries.columns.keys() & {"body", "body_hash"}:
         notes.append("no body and no body_hash: audit will not compare bodies")
     sites = {site for members in given.members.values() for site in members}
     groups = {name for text in found.groups for name in text.split("+")}
