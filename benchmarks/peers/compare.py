@@ -4,9 +4,13 @@ Servers come from Debian packages (redis-server, nats-server). Brokers leave bat
 messages of a group into one entry and receivers unpack them; ordercast is sent one message at a time. A delivery means:
 the receiving program has a bytes object per message and its header decoded.
 
-Run: python benchmarks/peers/compare.py WORKLOAD.toml
+Run: python -m benchmarks.peers.compare [WORKLOAD.toml] [--dump DIR [--messages N]]
+
+With --dump nothing is measured: every system runs the workload once, and what was sent and what each receiver got is
+written to DIR as JSON lines, with a mapping for `ordercast import` (docs/import.md).
 """
 
+import argparse
 import asyncio
 import multiprocessing
 import pickle
@@ -23,12 +27,14 @@ from pathlib import Path
 from typing import Any
 
 import hiredis
+from benchmarks.peers import dump
 from benchmarks.results import record, table
 
 from ordercast.bench.live import Workload, latencies, measure, read_workload, verify
 from ordercast.wire import batch as batches
 
 RATE, PACED_S = 500.0, 4.0
+WORKLOAD = Path(__file__).parent.parent / "workloads" / "overlap-8.toml"
 
 
 class Redis:
@@ -134,7 +140,7 @@ def _sender(task: dict[str, Any], pipe: Any) -> None:
     pipe.send(("ready", None))
     _wait(pipe, "go")
     entries: list[tuple[str, bytes]] = []
-    for group, data in _entries(task):
+    for group, data in dump.sent(task, _entries(task)):
         entries.append((group, data))
         if len(entries) == 16:
             send(entries)
@@ -180,7 +186,7 @@ async def _nats_sender(task: dict[str, Any], pipe: Any) -> None:
     pipe.send(("ready", None))
     await asyncio.to_thread(_wait, pipe, "go")
     waiting = []
-    for group, data in _entries(task):
+    for group, data in dump.sent(task, _entries(task)):
         waiting.append(await stream.publish_async(f"w.{group}", data))
         if len(waiting) >= 128:
             await asyncio.gather(*waiting)
@@ -249,6 +255,7 @@ async def _nats_receiver(task: dict[str, Any], pipe: Any, notes: Notes) -> None:
 
 def _keep(task: dict[str, Any], notes: Notes) -> None:
     Path(task["notes"]).write_bytes(pickle.dumps((notes.sources, notes.groups, notes.numbers, notes.late)))
+    dump.received(task, zip(notes.sources, notes.groups, notes.numbers, strict=True))
 
 
 def _wait(pipe: Any, word: str) -> None:
@@ -261,8 +268,8 @@ def _finish(pipe: Any) -> None:
     pipe.send(("cpu", (used.ru_utime + used.ru_stime, used.ru_maxrss)))
 
 
-def run_peer(kind: str, workload: Workload, messages: int, batch: int) -> dict[str, Any]:
-    """Run one system once."""
+def run_peer(kind: str, workload: Workload, messages: int, batch: int, to: Path | None = None) -> dict[str, Any]:
+    """Run one system once; with a folder, write there what was sent and received, and leave the paced part out."""
     folder = Path(tempfile.mkdtemp(prefix="peers-"))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -281,7 +288,7 @@ def run_peer(kind: str, workload: Workload, messages: int, batch: int) -> dict[s
         _until_up(port)
         if kind.startswith("nats"):
             asyncio.run(_make_stream(port, memory="memory" in kind))
-        return _measure(kind, workload, messages, batch, port, folder, server.pid)
+        return _measure(kind, workload, messages, batch, port, folder, server.pid, to)
     finally:
         server.kill()
         server.wait()
@@ -310,23 +317,23 @@ async def _make_stream(port: int, *, memory: bool) -> None:
 
 
 def _measure(
-    kind: str, workload: Workload, messages: int, batch: int, port: int, folder: Path, server: int
+    kind: str, workload: Workload, messages: int, batch: int, port: int, folder: Path, server: int, to: Path | None
 ) -> dict[str, Any]:
     names = list(workload.groups)
     sites = sorted({site for members in workload.groups.values() for site in members})
     rounds = max(1, messages // (workload.senders * len(names)))
-    paced = int(RATE * PACED_S / workload.senders)
+    paced = 0 if to else int(RATE * PACED_S / workload.senders)
     in_pace = {
         name: workload.senders * sum(1 for n in range(paced) if n % len(names) == i) for i, name in enumerate(names)
     }
     context = multiprocessing.get_context("spawn")
     base = {"kind": kind, "port": port, "names": names, "rounds": rounds, "batch": batch, "paced": paced}
-    base |= {"payload": workload.payload_bytes, "senders": workload.senders}
+    base |= {"payload": workload.payload_bytes, "senders": workload.senders, "dump": to and str(to)}
     pipes, processes = {}, []
     for site in sites:
         own = [group for group in names if site in workload.groups[group]]
         expected = {"expected": rounds * workload.senders * len(own), "expected_paced": sum(in_pace[g] for g in own)}
-        task = base | expected | {"own": own, "notes": str(folder / f"{site}.notes")}
+        task = base | expected | {"site": site, "own": own, "notes": str(folder / f"{site}.notes")}
         pipes[site], theirs = context.Pipe()
         processes.append(context.Process(target=_receiver, args=(task, theirs), daemon=True))
     for index in range(workload.senders):
@@ -353,6 +360,8 @@ def _measure(
     expected = {group: rounds * workload.senders + in_pace[group] for group in names}
     order_ok, complete = verify(workload, logs, expected)
     deliveries = rounds * workload.senders * sum(len(members) for members in workload.groups.values())
+    if to:
+        return {"deliveries": deliveries, "order_ok": order_ok, "complete": complete}
     late = latencies(logs)
     return {
         "deliveries_per_s": round(deliveries / took),
@@ -385,8 +394,19 @@ def _all(pipes: dict[str, Any], word: str) -> dict[str, Any]:
 
 
 def main() -> int:
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent / "workloads" / "overlap-8.toml"
-    workload = read_workload(path)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workload", nargs="?", type=Path, default=WORKLOAD)
+    parser.add_argument(
+        "--dump", type=Path, help="write what was sent and received to this folder, and measure nothing"
+    )
+    parser.add_argument("--messages", type=int, default=2_400, help="how many, with --dump")
+    options = parser.parse_args()
+    path, workload = options.workload, read_workload(options.workload)
+    if options.dump:
+        for kind in dump.KINDS:
+            folder = dump.begin(options.dump, kind, workload)
+            print(kind, run_peer(kind, workload, options.messages, 1, folder), folder)
+        return 0
     rows: list[list[object]] = []
 
     def add(name: str, kept: str, figures: dict[str, Any]) -> None:
