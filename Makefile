@@ -72,6 +72,7 @@ bench: setup  ## run the benchmarks and rewrite their tables in benchmarks/RESUL
 	@$(PYTHON) -m benchmarks.live
 	@$(PYTHON) -m benchmarks.spark_tables
 	@$(PYTHON) -m benchmarks.trials
+	@$(PYTHON) -m benchmarks.imports
 
 lock: setup  ## pin again: newest versions that fit pyproject.toml and requirements/dev.in
 	@uv=$$(command -v uv || echo .bootstrap/bin/uv); $$uv pip compile --quiet --universal --generate-hashes \

@@ -15,6 +15,7 @@ import asyncio
 import multiprocessing
 import pickle
 import resource
+import select
 import shutil
 import socket
 import subprocess
@@ -23,6 +24,7 @@ import tempfile
 import time
 from array import array
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,21 @@ def redis_pubsub_send(port: int) -> Callable[[list[tuple[str, bytes]]], None]:
     return send
 
 
+def redis_sharded_send(port: int) -> Callable[[list[tuple[str, bytes]]], None]:
+    """Publish to one of two servers, which take turns in the channels: as in a cluster of Redis."""
+    senders = [redis_pubsub_send(port), redis_pubsub_send(port + 1)]
+
+    def send(entries: list[tuple[str, bytes]]) -> None:
+        for group, data in entries:
+            senders[_shard(group)]([(group, data)])
+
+    return send
+
+
+def _shard(group: str) -> int:
+    return ord(group[-1]) % 2
+
+
 def redis_stream_send(port: int) -> Callable[[list[tuple[str, bytes]]], None]:
     redis = Redis(port)
     replies = redis.replies()
@@ -117,6 +134,22 @@ def redis_pubsub_read(port: int, groups: list[str]) -> Iterator[tuple[str, bytes
             yield "", b""  # subscribed
 
 
+def redis_sharded_read(port: int, groups: list[str]) -> Iterator[tuple[str, bytes]]:
+    """Read from both servers, whichever has something."""
+    sides = {}
+    for index in (0, 1):
+        own = [group for group in groups if _shard(group) == index]
+        if own:
+            redis = Redis(port + index)
+            redis.write(("SUBSCRIBE", *own))
+            sides[redis.socket] = redis.reader
+    while True:
+        for ready in select.select(list(sides), [], [])[0]:
+            sides[ready].feed(ready.recv(262_144))
+            while (reply := sides[ready].gets()) is not False:
+                yield (reply[1].decode(), reply[2]) if reply[0] == b"message" else ("", b"")
+
+
 def redis_stream_read(port: int, groups: list[str]) -> Iterator[tuple[str, bytes]]:
     redis = Redis(port)
     last = dict.fromkeys(groups, b"0")
@@ -131,12 +164,23 @@ def redis_stream_read(port: int, groups: list[str]) -> Iterator[tuple[str, bytes
                 yield group, fields[1]
 
 
+SEND = {
+    "redis pub/sub": redis_pubsub_send,
+    "redis pub/sub, two servers": redis_sharded_send,
+    "redis streams": redis_stream_send,
+}
+READ = {
+    "redis pub/sub": redis_pubsub_read,
+    "redis pub/sub, two servers": redis_sharded_read,
+    "redis streams": redis_stream_read,
+}
+
+
 def _sender(task: dict[str, Any], pipe: Any) -> None:
     if task["kind"].startswith("nats"):
         asyncio.run(_nats_sender(task, pipe))
         return
-    make = redis_pubsub_send if task["kind"] == "redis pub/sub" else redis_stream_send
-    send = make(task["port"])
+    send = SEND[task["kind"]](task["port"])
     pipe.send(("ready", None))
     _wait(pipe, "go")
     entries: list[tuple[str, bytes]] = []
@@ -207,9 +251,8 @@ def _receiver(task: dict[str, Any], pipe: Any) -> None:
     if task["kind"].startswith("nats"):
         asyncio.run(_nats_receiver(task, pipe, notes))
         return
-    make = redis_pubsub_read if task["kind"] == "redis pub/sub" else redis_stream_read
-    entries = make(task["port"], task["own"])
-    for _ in task["own"] if task["kind"] == "redis pub/sub" else [0]:
+    entries = READ[task["kind"]](task["port"], task["own"])
+    for _ in [0] if task["kind"] == "redis streams" else task["own"]:
         next(entries)
     pipe.send(("ready", None))
     _wait(pipe, "go")
@@ -271,28 +314,46 @@ def _finish(pipe: Any) -> None:
 def run_peer(kind: str, workload: Workload, messages: int, batch: int, to: Path | None = None) -> dict[str, Any]:
     """Run one system once; with a folder, write there what was sent and received, and leave the paced part out."""
     folder = Path(tempfile.mkdtemp(prefix="peers-"))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = _two_free_ports()
     if kind.startswith("redis"):
         limits = ["--client-output-buffer-limit", "pubsub 0 0 0", "--save", "", "--appendonly", "no"]
         command = ["redis-server", "--port", str(port), "--dir", str(folder), *limits]
+        other = ["redis-server", "--port", str(port + 1), "--dir", str(folder), *limits]
     else:
         config = folder / "nats.conf"
         config.write_text(
             f'port: {port}\nmax_payload: 8MB\njetstream {{\n store_dir: "{folder}"\n max_mem: 4GB\n max_file: 8GB\n}}\n'
         )
         command = ["nats-server", "-c", str(config)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    servers = [_started(command)]
     try:
         _until_up(port)
+        if "two servers" in kind:
+            servers.append(_started(other))
+            _until_up(port + 1)
         if kind.startswith("nats"):
             asyncio.run(_make_stream(port, memory="memory" in kind))
-        return _measure(kind, workload, messages, batch, port, folder, server.pid, to)
+        return _measure(kind, workload, messages, batch, port, folder, servers[0].pid, to)
     finally:
-        server.kill()
-        server.wait()
+        for server in servers:
+            server.kill()
+            server.wait()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _started(command: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _two_free_ports() -> int:
+    """Return the first of two free ports in a row."""
+    while True:
+        with socket.socket() as probe, socket.socket() as other:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+            with suppress(OSError, OverflowError):
+                other.bind(("127.0.0.1", port + 1))
+                return port
 
 
 def _until_up(port: int) -> None:

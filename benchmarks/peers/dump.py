@@ -9,13 +9,14 @@ from ordercast.bench.live import Workload
 from ordercast.wire import batch as batches
 
 KINDS = {
-    "redis pub/sub": ("redis", "channel", ""),
-    "redis streams": ("redis", "stream", ""),
-    "nats memory": ("nats", "subject", "w."),
+    "redis pub/sub": ("redis-pubsub", "redis", "channel", ""),
+    "redis pub/sub, two servers": ("redis-two", "redis", "channel", ""),
+    "redis streams": ("redis-streams", "redis", "stream", ""),
+    "nats memory": ("nats", "nats", "subject", "w."),
 }
-"""The format that reads it, what such a system calls a group, and what stands before the name of a group."""
+"""The folder, the format that reads it, what such a system calls a group, and what stands before a group's name."""
 
-MAPPING = """# What {kind} did: `ordercast import {name} --out RUN`, then `ordercast audit RUN`.
+MAPPING = """# What {kind} delivered, as the receivers of benchmarks/peers wrote it down (docs/import.md).
 format = "{format}"
 
 [message]
@@ -37,23 +38,23 @@ files = "sent/*.jsonl"
 
 def begin(folder: Path, kind: str, workload: Workload) -> Path:
     """Make the folder of one system's run, with its mapping."""
-    form, field, before = KINDS[kind]
-    here = folder / kind.replace(" ", "-").replace("/", "")
-    for name in ("sent", "received"):
-        (here / name).mkdir(parents=True, exist_ok=True)
-        for old in (here / name).glob("*.jsonl"):
+    name, form, field, before = KINDS[kind]
+    here = folder / name
+    for part in ("sent", "received"):
+        (here / part).mkdir(parents=True, exist_ok=True)
+        for old in (here / part).glob("*.jsonl"):
             old.unlink()
     group = (
         f"{{ field = \"{field}\", match = '^{before.replace('.', chr(92) + '.')}(.+)$' }}" if before else f'"{field}"'
     )
     groups = "".join(f"{name} = {json.dumps(members)}\n" for name, members in workload.groups.items())
-    text = MAPPING.format(kind=kind, name="mapping.toml", format=form, group=group, groups=groups)
+    text = MAPPING.format(kind=kind, format=form, group=group, groups=groups)
     (here / "mapping.toml").write_text(text)
     return here
 
 
 def _line(task: dict[str, Any], group: str, source: int, number: int) -> str:
-    _, field, before = KINDS[task["kind"]]
+    _, _, field, before = KINDS[task["kind"]]
     return json.dumps({field: before + group, "source": f"sender-{source}", "n": number}) + "\n"
 
 

@@ -20,7 +20,7 @@ def import_(
 
     JSON lines of any kind, and what Kafka's, NATS's and Redis's own tools print; plain or gzip.
 
-    Example: ordercast import examples/import/nats.toml --out out/nats
+    Example: ordercast import examples/import/nats/mapping.toml --out out/nats
 
     Parameters
     ----------
