@@ -100,21 +100,25 @@ def _table(given: TableMapping, folder: Path, found: Imported, tell: Tell) -> in
 def _rows(given: TableMapping, found: Imported, tell: Tell) -> Iterator[tuple[int, list[Any]]]:
     """Yield the values of each row that counts, in the order of the table's columns, and how long its line was."""
     columns, read, when = list(given.columns.items()), given.read, given.when
+    is_log = given.name == "deliveries"
     positions: dict[SiteId, Iterator[int]] = defaultdict(count)
     passed = 0
     for path in given.files:
+        name = str(path)
         for number, line in lines(path, tell):
             many = 0
             try:
                 for row in read(line):
                     many += 1
-                    row[FILE], row[LINE] = str(path), number
+                    row[FILE], row[LINE] = name, number
                     if when is not None and not when(row):
                         passed += 1
                         continue
                     values = _values(columns, row)
                     if given.positions:
                         values.insert(1, next(positions[values[0]]))
+                    elif is_log and values[1] < 0:
+                        raise RowError(f"position: {values[1]} is negative")
                     yield len(line), values
             except RowError as error:
                 entry = f", entry {many}" if many > 1 else ""
@@ -124,16 +128,16 @@ def _rows(given: TableMapping, found: Imported, tell: Tell) -> Iterator[tuple[in
 
 
 def _values(columns: Sequence[tuple[str, Value]], row: Row) -> list[Any]:
-    values = []
-    for column, value in columns:
-        try:
-            found = value(row)
-        except RowError as error:
-            raise RowError(f"{column}: {error}") from None
-        if column == "position" and found < 0:
-            raise RowError(f"position: {found} is negative")
-        values.append(found)
-    return values
+    """Return the values of a row; what is wrong with one is said with its column."""
+    try:
+        return [value(row) for _, value in columns]
+    except RowError:
+        for column, value in columns:
+            try:
+                value(row)
+            except RowError as error:
+                raise RowError(f"{column}: {error}") from None
+        raise
 
 
 def _notes(given: Import, found: Imported) -> list[str]:

@@ -65,19 +65,15 @@ def value_of(spec: Any, kind: str, *, may_be_null: bool = False) -> Value:
     raw = _matched(_raw(given), given["match"]) if "match" in given else _raw(given)
     convert = _converter(kind, given.get("encoding"))
 
-    def value(row: Row) -> Any:
-        found = raw(row)
-        if found is None and may_be_null:
-            return None
-        return convert(found)
-
     if "value" in given:
         try:
             same = convert(given["value"])
         except RowError as error:
             raise SpecError(str(error)) from None
         return lambda row: same
-    return value
+    if may_be_null:
+        return lambda row: None if (found := raw(row)) is None else convert(found)
+    return lambda row: convert(raw(row))
 
 
 def _raw(given: Mapping[str, Any]) -> Value:
@@ -100,14 +96,26 @@ def _raw(given: Mapping[str, Any]) -> Value:
 
 
 def _field(path: tuple[str, ...]) -> Value:
-    def get(row: Row) -> Any:
-        found = row.get(path[0], MISSING) if len(path) == 1 else look_up(row, path)
+    key = path[0]
+
+    def own(row: Row) -> Any:
+        try:
+            return row[key]
+        except KeyError:
+            raise _no_field(row, path) from None
+
+    def deeper(row: Row) -> Any:
+        found = look_up(row, path)
         if found is MISSING:
-            there = ", ".join(name for name in row if not name.startswith("@"))
-            raise RowError(f"no field {'.'.join(path)!r} (there are {there[:120] or 'none'})")
+            raise _no_field(row, path)
         return found
 
-    return get
+    return own if len(path) == 1 else deeper
+
+
+def _no_field(row: Row, path: Sequence[str]) -> RowError:
+    there = ", ".join(name for name in row if not name.startswith("@"))
+    return RowError(f"no field {'.'.join(path)!r} (there are {there[:120] or 'none'})")
 
 
 def _matched(raw: Value, pattern: Any) -> Value:
@@ -159,6 +167,8 @@ def _name(found: Any) -> str:
 
 def _groups(found: Any) -> str:
     """Return the groups of a message as logs write them, in one order: `a+b` and `b+a` are one message's."""
+    if isinstance(found, str) and found and "+" not in found:
+        return found
     if isinstance(found, list):
         names = [_name(name) for name in found]
         if any("+" in name for name in names):
