@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ordercast.imports.run import import_logs
 from ordercast.runs.writer import body_hash
-from tests.imports.support import imported, json_lines, rows
+from tests.imports.support import imported, json_lines, rows, write
 
 JSONL = """
 format = "jsonl"
@@ -250,3 +251,19 @@ body = "data.text"
 
     told = [(row["msg_id"], row["group"], row["source_seq"]) for row in rows(tmp_path, "deliveries")]
     assert [("x:3", "a", 3), ("x:3", "b", 3), ("x:3", "b", 3)] == told
+
+
+def test_members_from_a_file_of_their_own(tmp_path: Path) -> None:
+    """Seen from the mapping's folder; who is in no group is told before the audit."""
+    row = {"id": "m", "topic": "c", "from": {"name": "x", "n": 1}, "body": ""}
+    path = write(tmp_path, "", {"got/p.jsonl": json_lines([row]), "sent.jsonl": json_lines([row])})
+    (tmp_path / "members.csv").write_text("site,group\nq,a\n")
+    path.write_text('membership = "members.csv"' + JSONL)
+    found = import_logs(path, tmp_path / "run")
+
+    assert [{"site": "q", "group": "a"}] == rows(tmp_path, "membership")
+    assert [
+        "1 members of a group delivered nothing: q",
+        "1 sites delivered something and are in no group: p",
+        "1 groups have deliveries and are not in the membership: c",
+    ] == found.notes

@@ -18,7 +18,7 @@ from ordercast.runs import schema
 
 FORMATS = ("jsonl", "kafka", "nats", "redis")
 DERIVED, IN_ORDER = "from deliveries", "order of lines"
-TOP = ("format", "printed", "data", "membership", "groups", "unions", "message", "deliveries", "sends")
+TOP = ("format", "printed", "data", "membership", "groups", "message", "deliveries", "sends")
 HOW = ("files", "format", "printed", "data", "when")
 MESSAGE = ("msg_id", "group", "source", "source_seq")
 REQUIRED = {"deliveries": ("site", *MESSAGE), "sends": MESSAGE}

@@ -4,6 +4,7 @@ import os
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -43,6 +44,7 @@ def import_logs(mapping: Path, out: Path, tell: Tell = lambda many: None) -> Imp
     """
     given = read_mapping(mapping)
     new = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    absent = [folder for folder in new.parents if not folder.exists()]
     try:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise InputError(f"{out}: there is something already; give a folder that is new or empty")
@@ -53,6 +55,9 @@ def import_logs(mapping: Path, out: Path, tell: Tell = lambda many: None) -> Imp
         raise InputError(f"{out}: {error.strerror}") from None
     finally:
         shutil.rmtree(new, ignore_errors=True)
+        for folder in absent:
+            with suppress(OSError):  # there is a run in it
+                folder.rmdir()
     return found
 
 
