@@ -72,6 +72,8 @@ bench: setup  ## run the benchmarks and rewrite their tables in benchmarks/RESUL
 	@$(PYTHON) -m benchmarks.live
 	@$(PYTHON) -m benchmarks.spark_tables
 	@$(PYTHON) -m benchmarks.trials
+	@$(PYTHON) -m benchmarks.streams
+	@$(PYTHON) -m benchmarks.following
 	@$(PYTHON) -m benchmarks.imports
 
 lock: setup  ## pin again: newest versions that fit pyproject.toml and requirements/dev.in
