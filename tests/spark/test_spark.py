@@ -22,7 +22,7 @@ from ordercast.errors import InputError
 from ordercast.spark.experiment import findings, report
 from ordercast.spark.session import Spark, find_java
 from ordercast.spark.source import SparkSource
-from ordercast.spark.trials import Cell, cells, collected, run_trials, summary, trial
+from ordercast.spark.trials import PROTOCOLS, Cell, cells, collected, protocol_trial, run_trials, summary, trial
 from tests.support.logs import FAULTS, TWINS, make_logs
 from tests.support.members import write_members
 
@@ -104,6 +104,12 @@ def test_trials_repeat_and_are_those_of_a_plain_loop(spark: Spark) -> None:
 
     assert rows == again == plain
     assert rows != other
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_protocol_comes_to_rest(protocol: str) -> None:
+    """A comparison of protocols that still wait for something would end the whole experiment."""
+    assert protocol_trial(protocol, 0, 0)[:2] == (protocol, 0)
 
 
 def test_two_runs_with_other_seeds_agree(spark: Spark, tmp_path: Path) -> None:

@@ -189,7 +189,8 @@ def protocol_trial(protocol: str, number: int, seed: int) -> tuple[Any, ...]:
         delay += max(d.time for d in outcome.deliveries)
         for site, messages in outcome.load.items():
             load[site] = load.get(site, 0) + messages
-    busy = run(replace(scenario, plan=deployment.plan, messages=200, span=2000.0, tick=100.0))
+    patience = 20_000.0  # swaps acknowledge what they hand on long after the last delivery
+    busy = run(replace(scenario, plan=deployment.plan, messages=200, span=2000.0, tick=100.0, patience=patience))
     assert busy.ok, (protocol, number)
     begun = {envelope.msg_id: at for envelope, at, _ in busy.outcome.sent}
     took = [d.time - begun[d.envelope.msg_id] for d in busy.outcome.deliveries]
