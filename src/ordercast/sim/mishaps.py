@@ -112,9 +112,7 @@ class Mishaps:
 
     def _detect(self, host: Host) -> None:
         """Suspect whom nothing was heard of for some time, and trust those who are back."""
-        for other in sorted(self.hosts):
-            if other == host.site:
-                continue
+        for other in sorted(self._in_doubt(host)):
             linked = self.reaches(other, host.site) and self.reaches(host.site, other)
             well = linked and (host.site, other) not in self.forced
             if well:
@@ -126,6 +124,16 @@ class Mishaps:
                 long = self.now - since >= self.case.suspect_after or (host.site, other) in self.forced
                 if long and other not in host.participant.detected and host.up:
                     self.feed(host, e.Suspected(other))
+
+    def _in_doubt(self, host: Host) -> set[SiteId]:
+        """Return the peers that may be out of reach, or were; all others are well, and looking at them takes long."""
+        found = {site for site, other in self.hosts.items() if not other.up or other.paused}
+        found |= host.unseen.keys() | host.participant.detected
+        found |= {b for a, b in self.forced if a == host.site}
+        for ends in self.cut:
+            if host.site in ends:
+                found |= set(ends)
+        return found & self.hosts.keys() - {host.site}
 
     def _crash(self, fault: Fault) -> None:
         host = self.hosts.get(fault.site)
