@@ -12,7 +12,7 @@ from ordercast.epochs.requests import Change, Join, Leave
 from ordercast.epochs.setup import GroupSetup, Setup
 from ordercast.names import Delivery, GroupId, Level, Policy, SiteId
 from ordercast.sim.changing import Case, Fault, findings
-from ordercast.sim.churn import Sends, churn
+from ordercast.sim.churn import Changes, Sends, churn
 from ordercast.sim.network import Network
 from ordercast.sim.watched import Watched
 
@@ -40,7 +40,7 @@ class Point(NamedTuple):
     fault: str = ""
 
 
-class Broken(AssertionError):
+class BrokenTrialError(AssertionError):
     """A trial has broken a promise: its figures mean nothing."""
 
 
@@ -72,17 +72,27 @@ def traffic(setup: Setup, rate: float, span: float, chance: random.Random) -> Se
     return tuple(sorted(found))
 
 
-def case_of(point: Point, setup: Setup, seed: int, sends: Sends, faults: tuple[Fault, ...] = (), changes: tuple[tuple[float, SiteId, Change], ...] = ()) -> Case:  # fmt: skip # noqa: E501
+def case_of(
+    point: Point, setup: Setup, seed: int, sends: Sends, faults: tuple[Fault, ...] = (), changes: Changes = ()
+) -> Case:
+    """Return the run: one latency a message and one a tick."""
     promises = {"fifo", "total"} | ({"acyclic"} if point.level == Level.ACYCLIC else set())
     return Case(
-        setup, frozenset(promises), Network(latency=1.0), seed, sends, changes, faults, suspect_after=point.suspect_after
+        setup,
+        frozenset(promises),
+        Network(latency=1.0),
+        seed,
+        sends,
+        changes,
+        faults,
+        suspect_after=point.suspect_after,
     )
 
 
 def judged(world: Watched, point: Point, number: int) -> None:
     """Refuse a run that broke a promise."""
     if wrong := findings(world):
-        raise Broken(f"{point}, trial {number}: {wrong[0]}")
+        raise BrokenTrialError(f"{point}, trial {number}: {wrong[0]}")
 
 
 def rest(world: Watched, until: float) -> None:
@@ -112,8 +122,8 @@ def change_trial(point: Point, chance: random.Random, number: int) -> dict[str, 
     sends = traffic(setup, point.rate, BEGIN + 25.0, chance)
     world = Watched(case_of(point, setup, number, sends, changes=((BEGIN + chance.random(), asks, change),)))
     world.run(BEGIN)
-    before = world.said.copy()
-    world.run(BEGIN + 45.0)
+    before = world.for_changes()
+    world.run(BEGIN + 30.0)
     rest(world, BEGIN + 200.0)
     judged(world, point, number)
     stalls = [world.resumed[group] - at for group, at in world.stopped.items()]
@@ -122,11 +132,12 @@ def change_trial(point: Point, chance: random.Random, number: int) -> dict[str, 
     late = 0.0
     for group in touched:
         usual = max(filter(None, took(world, group, 0.0, BEGIN - 6.0)), default=0.0)
-        late = max(late, *(way - usual for way in took(world, group, BEGIN - 6.0, BEGIN + 25.0) if way is not None), 0.0)
-    said = world.said["of changes"] + world.said["of fetching"] - before["of changes"] - before["of fetching"]
+        late = max(
+            late, *(way - usual for way in took(world, group, BEGIN - 6.0, BEGIN + 25.0) if way is not None), 0.0
+        )
     return {
-        "stall": max(stalls, default=0.0), "late": late, "messages": float(said), "touched": float(len(touched)),
-        "share": len(touched) / len(setup.groups),
+        "stall": max(stalls, default=0.0), "late": late, "messages": float(world.for_changes() - before),
+        "touched": float(len(touched)), "share": len(touched) / len(setup.groups),
     }  # fmt: skip
 
 
@@ -140,18 +151,17 @@ def recovery_trial(point: Point, chance: random.Random, number: int) -> dict[str
     kill = Fault("crash", BEGIN + chance.random(), victim, lasts=1e9)
     world = Watched(case_of(point, setup, number, sends, (kill,)))
     world.run(BEGIN)
-    before = world.said.copy()
-    world.run(end + 30.0)
+    before = world.for_changes()
+    world.run(end + 25.0)
     died = world.died[victim]
     own = [group for group, of_group in setup.groups.items() if victim in of_group.members]
     ways = [way for group in own for way in took(world, group, died - 4.0, end, victim)]
-    out = [at for at, site, group, members in world.views if group in own and victim not in members and at > died]
-    said = world.said["of changes"] + world.said["of fetching"] - before["of changes"] - before["of fetching"]
+    out = [view for view in world.views if view.group in own and victim not in view.members and view.time > died]
     return {
-        "recovery": max(out) - died if out else None,
+        "recovery": out[-1].time - died if out else None,
         "outage": max((way for way in ways if way is not None), default=None) if None not in ways else None,
         "waiting": sum(way is None for way in ways) / len(ways),
-        "messages": float(said), "touched": float(len(world.stopped)),
+        "messages": float(out[-1].messages - before) if out else None, "touched": float(len(world.stopped)),
     }  # fmt: skip
 
 
@@ -164,11 +174,11 @@ def rollback_trial(point: Point, chance: random.Random, number: int) -> dict[str
     sends = traffic(setup, point.rate, BEGIN + lasts + 10.0, chance)
     at = BEGIN + chance.random()
     others = [site for site in setup.sites if site != victim]
-    faults = (Fault("crash", at, victim, lasts=lasts),)
+    faults: tuple[Fault, ...] = (Fault("crash", at, victim, lasts=lasts),)
     if point.fault == CUT:
         faults = tuple(Fault("cut", at, victim, other, lasts=lasts) for other in others)
     world = Watched(case_of(point, setup, number, sends, faults))
-    world.run(BEGIN + lasts + 40.0)
+    world.run(BEGIN + lasts + 15.0)
     rest(world, BEGIN + lasts + 400.0)
     judged(world, point, number)
     at_victim = sum(many for _, site, many in world.rolled if site == victim)
@@ -189,10 +199,9 @@ def churn_trial(point: Point, chance: random.Random, number: int) -> dict[str, f
     judged(world, point, number)
     done = sum(not answer.reason for host in world.hosts.values() for answer in host.answers)
     ways = sorted(at - world.sent_at[name] for name, there in world.arrived.items() for at in there.values())
-    said = world.said["of changes"] + world.said["of fetching"]
     return {
         "delay": sum(ways) / len(ways), "slow": ways[len(ways) * 99 // 100], "done": 100 * done / span,
-        "messages": float(said), "standing": stood / (span * MEMBERS * len(setup.groups)),
+        "messages": 100 * world.for_changes() / span, "standing": stood / (span * MEMBERS * len(setup.groups)),
     }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """A world of participants that keeps figures: who stops for how long, what is said, how long messages take."""
 
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from ordercast.core.effects import Deliver, Effect
 from ordercast.core.events import Control, Event, Message, Multicast
@@ -26,6 +26,17 @@ def kind_of(message: Message, class_id: ClassId) -> str:
     return "of links" if isinstance(message, Control) else "of the protocol"
 
 
+class View(NamedTuple):
+    """A site has told its application who is in a group."""
+
+    time: float
+    site: SiteId
+    group: GroupId
+    members: tuple[SiteId, ...]
+    messages: int
+    """Sent for changes by then, by all sites."""
+
+
 class Watched(World):
     """One run; times are the world's, and start at 0."""
 
@@ -36,7 +47,7 @@ class Watched(World):
         self.sent_at: dict[str, float] = {}
         self.arrived: dict[str, dict[SiteId, float]] = {}
         """When sites handed over a message, the last time; what a site has rolled back stays noted."""
-        self.views: list[tuple[float, SiteId, GroupId, tuple[SiteId, ...]]] = []
+        self.views: list[View] = []
         self.rolled: list[tuple[float, SiteId, int]] = []
         self.died: dict[SiteId, float] = {}
         self.stopped: dict[GroupId, float] = {}
@@ -55,7 +66,7 @@ class Watched(World):
             case Deliver(envelope, _):
                 self.arrived.setdefault(envelope.msg_id, {})[host.site] = self.now
             case e.ViewChanged(group, members):
-                self.views.append((self.now, host.site, group, members))
+                self.views.append(View(self.now, host.site, group, members, self.for_changes()))
             case e.RolledBack(many):
                 self.rolled.append((self.now, host.site, many))
 
@@ -71,6 +82,10 @@ class Watched(World):
         for site, group in list(self._standing):
             if site == host.site:
                 self._go_on(site, group)
+
+    def for_changes(self) -> int:
+        """Return how many messages were sent for changes, states and bodies that are fetched included."""
+        return self.said["of changes"] + self.said["of fetching"]
 
     def standing(self) -> float:
         """Return how long members have stood still, those that still do included."""

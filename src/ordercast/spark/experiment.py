@@ -2,15 +2,19 @@
 
 import csv
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any
 
 from ordercast.errors import InputError
+from ordercast.show.dynamics import TITLES as TITLES_OF_DYNAMICS
+from ordercast.show.dynamics import draw_dynamics
 from ordercast.show.graphs import TITLES, draw_graph, draw_protocols
 from ordercast.show.pages import Page
+from ordercast.sim.dynamics import Point
+from ordercast.spark.about import About, about
+from ordercast.spark.claims import claims
+from ordercast.spark.dynamics import DYNAMIC_RUNS, dynamics_summary, points, run_dynamics
 from ordercast.spark.session import Spark
 from ordercast.spark.trials import (
     cells,
@@ -19,46 +23,111 @@ from ordercast.spark.trials import (
     run_protocols,
     run_trials,
     summary,
+    table_1,
 )
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 Rows = list[dict[str, Any]]
 
 
-def run_experiment(
-    spark: Spark, graphs: tuple[int, ...], out: Path, *, runs: int, best: int, protocols: int, seed: int = 0
-) -> tuple[Path, list[str]]:
+@dataclass(frozen=True)
+class Asked:
+    """What to run: which of GS88's graphs and of our experiments, and how many trials a point."""
+
+    graphs: tuple[int, ...] = ()
+    dynamics: tuple[str, ...] = ()
+    runs: int = 300
+    best: int = 10
+    """Of the runs, how many the search of `best` is run on."""
+    protocols: int = 0
+    """Runs that compare the protocols while nothing changes."""
+    dynamic_runs: int = DYNAMIC_RUNS
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Results:
+    """The summaries' rows; empty for what was not run."""
+
+    graphs: Rows = field(default_factory=list)
+    protocols: Rows = field(default_factory=list)
+    dynamics: Rows = field(default_factory=list)
+
+
+def run_experiment(spark: Spark, asked: Asked, out: Path, command: str) -> tuple[Path, list[str]]:
     """Run everything asked for; returns the report's path and the findings."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{out}: {error.strerror}") from None
-    results = run_trials(spark, cells(graphs), runs, best, seed).cache()  # summed up and written: computed once
-    rows: Rows = collected(summary(results)).to_pylist()
-    pq.write_table(collected(results.orderBy("sites", "groups", "size", "distribution", "trial", "method")), out / "trials.parquet")  # fmt: skip # noqa: E501
-    _write(rows, out / "summary")
-    protocol_rows: Rows = []
-    if protocols:
-        protocol_rows = collected(protocol_summary(run_protocols(spark, protocols, seed))).to_pylist()
-        _write(protocol_rows, out / "protocols")
-    return report(rows, protocol_rows, graphs, out)
+    made = about(command, asked.seed)
+    made.write(out / "run.json")
+    results = Results()
+    if asked.graphs:
+        trials = run_trials(spark, cells(asked.graphs), asked.runs, asked.best, asked.seed).cache()  # used twice
+        results = replace(results, graphs=_kept(summary(trials), out / "summary", made))
+        in_order = trials.orderBy("sites", "groups", "size", "distribution", "trial", "method")
+        made.write_table(collected(in_order), out / "trials.parquet")
+    if asked.protocols:
+        ran = run_protocols(spark, asked.protocols, asked.seed)
+        results = replace(results, protocols=_kept(protocol_summary(ran), out / "protocols", made))
+    if asked.dynamics:
+        trials = run_dynamics(spark, points(asked.dynamics), asked.dynamic_runs, asked.seed).cache()  # used twice
+        results = replace(results, dynamics=_kept(dynamics_summary(trials), out / "dynamics", made))
+        in_order = trials.orderBy(*Point._fields, "trial")
+        made.write_table(collected(in_order), out / "dynamics-trials.parquet")
+    return report(results, asked, out, made)
 
 
-def _write(rows: Rows, path: Path) -> None:
-    pq.write_table(pa.Table.from_pylist(rows), path.with_suffix(".parquet"))
+def _kept(frame: "DataFrame", path: Path, made: About) -> Rows:
+    """Write a summary as Parquet and as CSV, and return its rows."""
+    rows: Rows = collected(frame).to_pylist()
+    made.write_rows(rows, path.with_suffix(".parquet"))
     with path.with_suffix(".csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
+    return rows
 
 
-def report(rows: Rows, protocol_rows: Rows, graphs: tuple[int, ...], out: Path) -> tuple[Path, list[str]]:
+def report(results: Results, asked: Asked, out: Path, made: About) -> tuple[Path, list[str]]:
     """Draw, find, and write one page."""
-    page = Page("GS88's experiments, repeated")
-    found = findings(rows, graphs)
-    runs = sorted({row["runs"] for row in rows})
-    page.say(f"Random families of groups, {runs[-1]} runs a point ({runs[0]} with the search of best); bands are 95 %.")
+    page = Page("GS88's experiments, repeated, and ours on changes and failures")
+    page.say(str(made), "dim")
+    found = findings(results.graphs, asked.graphs) + claims(results.dynamics)
     page.head("What the numbers say")
     page.points(found)
+    _add_graphs(page, results.graphs, asked.graphs, out)
+    if results.protocols:
+        _add_protocols(page, results.protocols, asked, out)
+    if results.dynamics:
+        page.head("Changes and failures, in the simulator")
+        many = sorted({row["runs"] for row in results.dynamics})
+        page.say(
+            f"Groups of 5, as many as a fifth of the sites; a link takes one latency, and so does a tick. "
+            f"{' to '.join(map(str, many[:: max(1, len(many) - 1)]))} trials a point; bands are 95 % (Student's t). "
+            "Arrow stands for combining and hybrid too; timestamp is run on up to 20 sites, and its trials are dear."
+        )
+    for experiment in asked.dynamics if results.dynamics else ():
+        page.head(TITLES_OF_DYNAMICS[experiment])
+        page.points(claims([row for row in results.dynamics if row["experiment"] == experiment]))
+        for ending in (".svg", ".png"):
+            draw_dynamics(experiment, results.dynamics, out / f"{experiment}{ending}")
+        page.picture(out / f"{experiment}.svg", TITLES_OF_DYNAMICS[experiment])
+    path = out / "report.html"
+    page.write(path)
+    return path, found
+
+
+def _add_graphs(page: Page, rows: Rows, graphs: tuple[int, ...], out: Path) -> None:
+    if rows:
+        runs = sorted({row["runs"] for row in rows})
+        page.say(
+            f"GS88's graphs: random families of groups, {runs[-1]} runs a point ({runs[0]} with the search of best); "
+            "bands are 95 %."
+        )
     for number in graphs:
         page.head(f"Graph {number}: {TITLES[number][2]}")
         for distribution in ("fixed", "exponential"):
@@ -66,16 +135,27 @@ def report(rows: Rows, protocol_rows: Rows, graphs: tuple[int, ...], out: Path) 
             for ending in (".svg", ".png"):
                 draw_graph(number, rows, out / f"{name}{ending}", distribution)
             page.picture(out / f"{name}.svg", f"{TITLES[number][2]}, {distribution} sizes")
-    if protocol_rows:
-        page.head("Protocols in the simulator")
-        for ending in (".svg", ".png"):
-            draw_protocols(protocol_rows, out / f"protocols{ending}")
-        page.picture(out / "protocols.svg", "protocols side by side")
-        heads = ("protocol", "runs", "n", "d", "loaded_delay", "bytes", "load")
-        page.table(heads, [[row[head] for head in heads] for row in protocol_rows])
-    path = out / "report.html"
-    page.write(path)
-    return path, found
+
+
+def _add_protocols(page: Page, rows: Rows, asked: Asked, out: Path) -> None:
+    page.head("Protocols in the simulator, while nothing changes")
+    for ending in (".svg", ".png"):
+        draw_protocols(rows, out / f"protocols{ending}")
+    page.picture(out / "protocols.svg", "protocols side by side")
+    heads = ("protocol", "runs", "n", "d", "loaded_delay", "bytes", "load")
+    page.table(heads, [[row[head] for head in heads] for row in rows])
+    page.say(
+        "GS88 table 1 beside it: what its formulas say for these groups (n = 5, L = 10, P = 1), and what was counted."
+    )
+    page.table(
+        ("protocol", "messages N, table 1", "counted", "delay D, table 1", "counted"),
+        [
+            (name, *(value for pair in ((n, own["n"]), (d, own["d"])) for value in pair))
+            for name, n, d in table_1(asked.protocols, asked.seed)
+            for own in rows
+            if own["protocol"] == name
+        ],
+    )
 
 
 def findings(rows: Rows, graphs: tuple[int, ...]) -> list[str]:

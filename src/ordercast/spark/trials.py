@@ -189,13 +189,33 @@ def protocol_trial(protocol: str, number: int, seed: int) -> tuple[Any, ...]:
         delay += max(d.time for d in outcome.deliveries)
         for site, messages in outcome.load.items():
             load[site] = load.get(site, 0) + messages
-    patience = 20_000.0  # swaps acknowledge what they hand on long after the last delivery
+    patience = 200_000.0  # swaps acknowledge what they hand on, tick by tick, long after the last delivery
     busy = run(replace(scenario, plan=deployment.plan, messages=200, span=2000.0, tick=100.0, patience=patience))
     assert busy.ok, (protocol, number)
     begun = {envelope.msg_id: at for envelope, at, _ in busy.outcome.sent}
     took = [d.time - begun[d.envelope.msg_id] for d in busy.outcome.deliveries]
     many = len(members.groups)
     return (protocol, number, sent / many, delay / many, size / many, float(max(load.values())), float(np.mean(took)))
+
+
+def table_1(runs: int, seed: int) -> list[tuple[str, float, float]]:
+    """Return (protocol, N, D) by GS88 table 1; depth and extra nodes are those of these trials' plans."""
+    size, latency, processing = 5, 10.0, 1.0
+    found = [
+        ("two-phase", 3.0 * size, 3 * latency + (2 * size + 1) * processing),
+        ("propagation, central", float(size), 2 * latency + size * processing),
+    ]
+    for planner in (Planner.GREEDY, Planner.BEST):
+        costs = [
+            deploy(
+                Scenario(family(Cell(40, 12, size, "fixed"), (seed, number)), planner=planner, senders=4, seed=number)
+            )
+            for number in range(runs)
+        ]
+        plans = [cost.plan.cost for cost in costs if cost.plan is not None]
+        depth, extra = (float(np.mean([getattr(p, name) for p in plans])) for name in ("mean_depth", "mean_extra"))
+        found.append((f"propagation, {planner}", size + extra, (depth + 1) * latency + (size + extra) * processing))
+    return found
 
 
 def _run_protocols(batches: Iterator[Any]) -> Iterator[Any]:
