@@ -1,4 +1,4 @@
-"""Pictures of the experiments on the dynamics: a curve per protocol, 95 % bands, one legend beside the panels."""
+"""Pictures of the experiments on the dynamics: a curve per protocol, 95 % intervals, one legend."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,54 +40,63 @@ TITLES = {
     "rollback": "Rollback: a member fails, and is back later (10 sites, 2 groups of 5)",
 }
 AVAILABLE = {"policy": "available"}
+AGREED = {"delivery": "agreed"}
+CUT: dict[str, Any] = {"fault": "cut off", **AGREED}
+ONE: dict[str, Any] = {"fault": "cut off", "rate": 1}
+AT_20: dict[str, Any] = {"sites": 20, **AVAILABLE}
+AFTER_6: dict[str, Any] = {"suspect_after": 6, **AVAILABLE}
+AT_20_AFTER_6 = {"sites": 20, "suspect_after": 6}
+
+
+def _of_change(level: str) -> list[Panel]:
+    where = {"level": level}
+    return [
+        Panel(f"longest stop, {level}", "latencies", "sites", "stall", where),
+        Panel(f"a message is late by, {level}", "latencies", "sites", "late", where),
+        Panel(f"messages for the change, {level}", "messages", "sites", "messages", where),
+        Panel(f"groups concerned, {level}", "groups", "sites", "touched", where),
+    ]
+
+
+def _of_fault(fault: str) -> list[Panel]:
+    where = {"fault": fault, **AGREED}
+    return [
+        Panel(f"how often, {fault}", "% of the faults", "rate", "happened", where),
+        Panel(f"length, {fault}", "deliveries undone per fault", "rate", "rolled", where),
+    ]
+
+
 PANELS: dict[str, list[list[Panel]]] = {
-    "change": [
-        [
-            Panel(f"longest stop, {level}", "latencies", "sites", "stall", {"level": level}),
-            Panel(f"a message is late by, {level}", "latencies", "sites", "late", {"level": level}),
-            Panel(f"messages for the change, {level}", "messages", "sites", "messages", {"level": level}),
-            Panel(f"groups concerned, {level}", "groups", "sites", "touched", {"level": level}),
-        ]
-        for level in LEVELS
-    ],
+    "change": [_of_change("total"), _of_change("acyclic")],
     "churn": [
         [
             Panel("way of a message, mean", "latencies", "churn", "delay", {}),
-            Panel("slowest 1 % of messages", "latencies", "churn", "slow", {}),
+            Panel("slowest 1 % of deliveries", "latencies or more", "churn", "slow", {}),
             Panel("members that stand still", "% of the time", "churn", "standing", {}),
             Panel("messages for changes", "per 100 latencies", "churn", "messages", {}),
         ]
     ],
     "recovery": [
         [
-            Panel("new groups, after the kill", "latencies", "suspect_after", "recovery", {"sites": 20, **AVAILABLE}),
-            Panel("longest way of a message", "latencies", "suspect_after", "outage", {"sites": 20, **AVAILABLE}),
-            Panel("new groups, suspected after 6", "latencies", "sites", "recovery", {"suspect_after": 6, **AVAILABLE}),
-            Panel(
-                "messages that wait for ever",
-                "% of its groups'",
-                "policy",
-                "waiting",
-                {"sites": 20, "suspect_after": 6},
-            ),
+            Panel("groups without it, 20 sites", "latencies after", "suspect_after", "recovery", AT_20),
+            Panel("longest way of a message", "latencies", "suspect_after", "outage", AT_20),
+            Panel("groups without it, suspected after 6", "latencies after", "sites", "recovery", AFTER_6),
+            Panel("messages that wait for ever", "% of those to its groups", "policy", "waiting", AT_20_AFTER_6),
         ]
     ],
     "rollback": [
         [
-            Panel(f"roll back, {fault}", "% of the faults", "rate", "happened", {"fault": fault, "delivery": "agreed"}),
-            Panel(f"length, {fault}", "deliveries per fault", "rate", "rolled", {"fault": fault, "delivery": "agreed"}),
-            Panel(
-                f"at other sites, {fault}",
-                "deliveries per fault",
-                "rate",
-                "elsewhere",
-                {"fault": fault, "delivery": "agreed"},
-            ),
-        ]
-        for fault in ("crash", "cut off")
+            *_of_fault("crash"),
+            Panel("length by delivery, cut off", "deliveries undone per fault", "delivery", "rolled", ONE),
+        ],
+        [
+            *_of_fault("cut off"),
+            Panel("at other sites, cut off", "deliveries undone per fault", "rate", "elsewhere", CUT),
+        ],
     ],
-}
-PANELS["rollback"][0].append(Panel("length by delivery, cut off", "deliveries per fault", "delivery", "rolled", {"fault": "cut off", "rate": 1}))  # fmt: skip # noqa: E501
+}  # fmt: skip
+WORDS = {"delivery": ("agreed", "copied", "safe"), "policy": ("available", "atomic")}
+"""Axes on which words stand."""
 
 
 def draw_dynamics(experiment: str, rows: Rows, path: Path) -> None:
@@ -103,7 +112,9 @@ def draw_dynamics(experiment: str, rows: Rows, path: Path) -> None:
             _draw(place, panel, own)
         for place in axes[len(line) :]:
             place.set_axis_off()
-    handles = {line.get_label(): line for place in panels.flat for line in place.lines}
+    handles: dict[str, Any] = {}
+    for place in panels.flat:
+        handles |= {label: drawn for drawn, label in zip(*place.get_legend_handles_labels(), strict=True)}
     names = [name for name in DRAWN if name in handles]
     figure.legend([handles[name] for name in names], names, loc="outside right upper", fontsize=9, frameon=False)
     figure.suptitle(TITLES[experiment], fontsize=11, color=INK)
@@ -119,30 +130,18 @@ def _points(rows: Rows, panel: Panel) -> list[dict[str, Any]]:
 
 
 def _draw(place: Axes, panel: Panel, rows: Rows) -> None:
-    ink = safe_colours(DRAWN)
     found = _points(rows, panel)
-    words = panel.axis in ("delivery", "policy")
-    names = [name for name in ("agreed", "copied", "safe", "available", "atomic") if any(r[panel.axis] == name for r in found)]  # fmt: skip # noqa: E501
-    scale = 100.0 if panel.unit.startswith("%") else 1.0
     protocols = [name for name in DRAWN if any(row["protocol"] == name for row in found)]
     for index, protocol in enumerate(protocols):
-        own = sorted((row for row in found if row["protocol"] == protocol), key=lambda row: str(row[panel.axis]) if words else row[panel.axis])  # fmt: skip # noqa: E501
-        y = [scale * row[panel.figure] for row in own]
-        half = [scale * (row[f"{panel.figure}_ci"] or 0.0) for row in own]
-        if words:  # beside each other: nothing lies between two words
-            x = [names.index(row[panel.axis]) + 0.12 * (index - (len(protocols) - 1) / 2) for row in own]
-            place.errorbar(x, y, yerr=half, color=ink[protocol], marker=MARKS[protocol], linestyle="", markersize=5)
-            continue
-        x = [row[panel.axis] for row in own]
-        place.plot(x, y, color=ink[protocol], marker=MARKS[protocol], markersize=4, linewidth=1.4, label=protocol)
-        low, high = [max(0.0, a - b) for a, b in zip(y, half, strict=True)], [a + b for a, b in zip(y, half, strict=True)]  # fmt: skip # noqa: E501
-        place.fill_between(x, low, high, color=ink[protocol], alpha=0.13, linewidth=0)
-    if words:
-        place.set_xticks(range(len(names)), names)
-        place.set_xlim(-0.5, len(names) - 0.5)
-    place.set_ylim(bottom=0)
-    if place.get_ylim()[1] < 0.1:  # nothing at all: say so, instead of an axis of tiny numbers
+        _draw_protocol(place, panel, [row for row in found if row["protocol"] == protocol], index - len(protocols) / 2)
+    if panel.axis in WORDS:
+        place.set_xticks(range(len(WORDS[panel.axis])), WORDS[panel.axis])
+        place.set_xlim(-0.5, len(WORDS[panel.axis]) - 0.5)
+    if any(row[panel.figure] for row in found):
+        place.set_ylim(bottom=0)
+    else:  # say so, instead of an axis of tiny numbers
         place.set_ylim(0, 1)
+        place.set_yticks([0])
         place.text(0.5, 0.5, "none", transform=place.transAxes, ha="center", color=INK, fontsize=10)
     place.set_title(panel.title, fontsize=10, color=INK)
     place.set_xlabel(AXES[panel.axis], fontsize=9)
@@ -150,3 +149,22 @@ def _draw(place: Axes, panel: Panel, rows: Rows) -> None:
     place.tick_params(labelsize=8)
     place.grid(color=FAINT, alpha=0.3, linewidth=0.6)
     place.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_protocol(place: Axes, panel: Panel, own: Rows, beside: float) -> None:
+    """Draw one curve, or single marks above words; a little to the side, so that equal ones can be seen."""
+    protocol = own[0]["protocol"]
+    percent = panel.unit.startswith("%")
+    words = WORDS.get(panel.axis)
+    own = sorted(own, key=lambda row: words.index(row[panel.axis]) if words else row[panel.axis])
+    scale = 100.0 if percent else 1.0
+    y = [scale * row[panel.figure] for row in own]
+    half = [scale * (row[f"{panel.figure}_ci"] or 0.0) for row in own]
+    below = [min(a, b) for a, b in zip(half, y, strict=True)]  # no figure is below nothing, or above all
+    above = [min(a, 100.0 - b) if percent else a for a, b in zip(half, y, strict=True)]
+    width = 10.0 if words else float(own[-1][panel.axis] - own[0][panel.axis])
+    x = [(words.index(row[panel.axis]) if words else row[panel.axis]) + 0.012 * width * beside for row in own]
+    place.errorbar(
+        x, y, yerr=[below, above], color=safe_colours(DRAWN)[protocol], marker=MARKS[protocol], label=protocol,
+        linestyle="" if words else "-", markersize=4, linewidth=1.4, elinewidth=0.8, capsize=2,
+    )  # fmt: skip

@@ -1,6 +1,7 @@
 """What the experiments on the dynamics say, in words, beside what GS88 and MGT claim. Times are in latencies."""
 
 from collections.abc import Callable
+from math import sqrt
 from typing import Any
 
 from ordercast.sim.dynamics import CRASH, CUT
@@ -9,6 +10,9 @@ Rows = list[dict[str, Any]]
 LONG = 10.0
 """A stop of more latencies than this is long: a message takes one or two."""
 SELDOM = 0.1
+"""Of ten faults, fewer than one."""
+SOME = 0.5
+"""Of all groups: a change that concerns more restructures the tree."""
 
 
 def claims(rows: Rows) -> list[str]:
@@ -52,10 +56,10 @@ def _change(rows: Rows) -> list[str]:
         if own:
             first, last = own[0], own[-1]
             groups = last["touched"] / last["share"] if last["share"] else 0.0
-            little = "Holds" if last["share"] < 0.5 else "Fails"
             found.append(
-                f"{little}: “a change touches little” (MGT §6), level {level}: with {last['sites']} sites it concerns "
-                f"{last['touched']:.1f} of {groups:.0f} groups, and takes {last['messages']:,.0f} messages, "
+                f"{'Holds' if last['share'] > SOME else 'Fails'}, level {level}: “each change of a group membership would "
+                f"result in the restructuring of the propagation tree” (MGT §6, of GS88): with {last['sites']} sites it "
+                f"concerns {last['touched']:.1f} of {groups:.0f} groups and takes {last['messages']:,.0f} messages, "
                 f"{last['messages'] / first['messages']:.1f} times those with {first['sites']} sites."
             )
     return found
@@ -110,20 +114,9 @@ def _recovery(rows: Rows) -> list[str]:
 
 
 def _rollback(rows: Rows) -> list[str]:
-    found = []
     agreed = [row for row in rows if row["delivery"] == "agreed"]
-    for fault, claim in ((CRASH, "“non-atomicity occurs infrequently” (GS88 §5.2.1)"), (CUT, "the same for a site that is cut off, which GS88 leaves out")):  # fmt: skip # noqa: E501
-        own = [row for row in agreed if row["fault"] == fault]
-        happened, trials = _pooled(own, "happened")
-        if trials:
-            deliveries, _ = _pooled(own, "rolled")
-            length = f"{deliveries / happened:.1f} deliveries long on average" if happened else "none was seen"
-            found.append(
-                f"{'Holds' if happened <= SELDOM * trials else 'Fails'}: {claim}: {happened:.0f} of {trials} faults "
-                f"made the site roll back; a rollback is {length}."
-                if happened
-                else f"Holds: {claim}: no rollback in {trials} faults."
-            )
+    found = _how_often(agreed, CRASH, "“non-atomicity occurs infrequently” (GS88 §5.2)")
+    found += _how_often(agreed, CUT, "the same of a site that is cut off, which GS88 leaves out,")
     elsewhere, trials = _pooled(rows, "elsewhere")
     found.append(
         f"{'Holds' if elsewhere == 0 else 'Fails'}: “only a failed site may have delivered messages in the wrong "
@@ -135,6 +128,26 @@ def _rollback(rows: Rows) -> list[str]:
         word = "Holds" if all(deliveries == 0 for deliveries, _ in held.values()) else "Fails"
         found.append(f"{word}: delivery copied or safe does not roll back when one site fails: {' and '.join(told)}.")
     return found
+
+
+def _how_often(rows: Rows, fault: str, claim: str) -> list[str]:
+    own = [row for row in rows if row["fault"] == fault]
+    happened, trials = _pooled(own, "happened")
+    if not trials:
+        return []
+    share = happened / trials
+    doubt = 1.96 * sqrt(share * (1 - share) / trials)
+    word = "Holds" if share + doubt <= SELDOM else "Fails" if share - doubt > SELDOM else "Mostly holds"
+    rates = {
+        rate: _pooled([row for row in own if row["rate"] == rate], "happened") for rate in {r["rate"] for r in own}
+    }
+    told = ", ".join(f"{100 * many / of:.0f} % at {rate:g}" for rate, (many, of) in sorted(rates.items()))
+    deliveries, _ = _pooled(own, "rolled")
+    length = f"; one undoes {deliveries / happened:.1f} deliveries on average" if happened else ""
+    return [
+        f"{word}: {claim} with delivery agreed: {happened:.0f} of {trials} faults ({fault}) made the site roll back, by "
+        f"the messages to a group per latency {told}{length}."
+    ]
 
 
 JUDGES: dict[str, Callable[[Rows], list[str]]] = {
