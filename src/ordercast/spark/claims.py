@@ -57,9 +57,9 @@ def _change(rows: Rows) -> list[str]:
             first, last = own[0], own[-1]
             groups = last["touched"] / last["share"] if last["share"] else 0.0
             found.append(
-                f"{'Holds' if last['share'] > SOME else 'Fails'}, level {level}: “each change of a group membership would "
-                f"result in the restructuring of the propagation tree” (MGT §6, of GS88): with {last['sites']} sites it "
-                f"concerns {last['touched']:.1f} of {groups:.0f} groups and takes {last['messages']:,.0f} messages, "
+                f"{'Holds' if last['share'] > SOME else 'Fails'}, level {level}: “each change of a group membership "
+                "would result in the restructuring of the propagation tree” (MGT §6, of GS88): with "
+                f"{last['sites']} sites it concerns {last['touched']:.1f} of {groups:.0f} groups and takes {last['messages']:,.0f} messages, "
                 f"{last['messages'] / first['messages']:.1f} times those with {first['sites']} sites."
             )
     return found
@@ -145,8 +145,8 @@ def _how_often(rows: Rows, fault: str, claim: str) -> list[str]:
     deliveries, _ = _pooled(own, "rolled")
     length = f"; one undoes {deliveries / happened:.1f} deliveries on average" if happened else ""
     return [
-        f"{word}: {claim} with delivery agreed: {happened:.0f} of {trials} faults ({fault}) made the site roll back, by "
-        f"the messages to a group per latency {told}{length}."
+        f"{word}: {claim} with delivery agreed: {happened:.0f} of {trials} faults ({fault}) made the site roll back, "
+        f"by the messages to a group per latency {told}{length}."
     ]
 
 
