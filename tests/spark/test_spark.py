@@ -19,7 +19,8 @@ import pytest
 from ordercast.audit.local import LocalSource
 from ordercast.audit.verdict import audit
 from ordercast.errors import InputError
-from ordercast.spark.experiment import findings, report
+from ordercast.spark.about import about
+from ordercast.spark.experiment import Asked, Results, findings, report
 from ordercast.spark.session import Spark, find_java
 from ordercast.spark.source import SparkSource
 from ordercast.spark.trials import PROTOCOLS, Cell, cells, collected, protocol_trial, run_trials, summary, trial
@@ -127,12 +128,13 @@ def test_two_runs_with_other_seeds_agree(spark: Spark, tmp_path: Path) -> None:
         for name in ("depth", "extra", "load"):
             apart = abs(row[name] - other[key][name])
             assert apart <= 2 * (row[f"{name}_ci"] + other[key][f"{name}_ci"]) + 1e-9, key
-    page, said = report(list(one.values()), [], (1, 3, 4), tmp_path)
+    asked = Asked(graphs=(1, 3, 4))
+    page, said = report(Results(graphs=list(one.values())), asked, tmp_path, about("a test", 0))
     text = page.read_text("utf-8")
 
     assert said == findings(list(one.values()), (1, 3, 4))
     assert any(line.startswith("Fails") and "extra nodes" in line for line in said)
-    assert text.count("data:image/svg+xml") == 6
+    assert text.count("data:image/svg+xml") == 3
 
 
 def test_the_command_is_quiet(tmp_path: Path) -> None:

@@ -95,6 +95,14 @@ def judged(world: Watched, point: Point, number: int) -> None:
         raise BrokenTrialError(f"{point}, trial {number}: {wrong[0]}")
 
 
+def survivors_judged(world: Watched, point: Point, number: int) -> None:
+    """Refuse a run in which those who are left broke a promise; who is down for good keeps none."""
+    there = frozenset(site for site, host in world.hosts.items() if host.up)
+    last = max((world.hosts[site].participant.setup for site in there), key=lambda setup: setup.number)
+    if wrong := world.judge.findings({group: last.members(group) for group in last.groups}, there):
+        raise BrokenTrialError(f"{point}, trial {number}: {wrong[0]}")
+
+
 def rest(world: Watched, until: float) -> None:
     """Run until nobody has anything to do, but not for ever."""
     while world.now < until and not all(host.participant.idle for host in world.hosts.values() if host.up):
@@ -153,6 +161,8 @@ def recovery_trial(point: Point, chance: random.Random, number: int) -> dict[str
     world.run(BEGIN)
     before = world.for_changes()
     world.run(end + 25.0)
+    if point.policy == Policy.AVAILABLE:
+        survivors_judged(world, point, number)
     died = world.died[victim]
     own = [group for group, of_group in setup.groups.items() if victim in of_group.members]
     ways = [way for group in own for way in took(world, group, died - 4.0, end, victim)]

@@ -59,7 +59,8 @@ def _change(rows: Rows) -> list[str]:
             found.append(
                 f"{'Holds' if last['share'] > SOME else 'Fails'}, level {level}: “each change of a group membership "
                 "would result in the restructuring of the propagation tree” (MGT §6, of GS88): with "
-                f"{last['sites']} sites it concerns {last['touched']:.1f} of {groups:.0f} groups and takes {last['messages']:,.0f} messages, "
+                f"{last['sites']} sites it concerns {last['touched']:.1f} of {groups:.0f} groups and takes "
+                f"{last['messages']:,.0f} messages, "
                 f"{last['messages'] / first['messages']:.1f} times those with {first['sites']} sites."
             )
     return found

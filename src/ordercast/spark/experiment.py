@@ -130,7 +130,7 @@ def _add_graphs(page: Page, rows: Rows, graphs: tuple[int, ...], out: Path) -> N
         )
     for number in graphs:
         page.head(f"Graph {number}: {TITLES[number][2]}")
-        for distribution in ("fixed", "exponential"):
+        for distribution in sorted({row["distribution"] for row in rows}, reverse=True):
             name = f"graph{number}" if distribution == "fixed" else f"graph{number}-exponential"
             for ending in (".svg", ".png"):
                 draw_graph(number, rows, out / f"{name}{ending}", distribution)
