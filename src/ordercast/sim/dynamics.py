@@ -96,11 +96,11 @@ def judged(world: Watched, point: Point, number: int) -> None:
 
 
 def survivors_judged(world: Watched, point: Point, number: int) -> None:
-    """Refuse a run in which those who are left broke a promise; who is down for good keeps none."""
+    """Refuse a run in which those who are left broke a promise of order; what still waits is a figure of the trial."""
     there = frozenset(site for site, host in world.hosts.items() if host.up)
-    world.judge.lost |= {name for name, sent in world.judge.sends.items() if sent.source not in there}  # down with it
     last = max((world.hosts[site].participant.setup for site in there), key=lambda setup: setup.number)
-    if wrong := world.judge.findings({group: last.members(group) for group in last.groups}, there):
+    found = world.judge.findings({group: last.members(group) for group in last.groups}, there)
+    if wrong := [finding for finding in found if finding[0] in world.case.promises]:
         raise BrokenTrialError(f"{point}, trial {number}: {wrong[0]}")
 
 
