@@ -26,8 +26,9 @@ LIVE = ("up", "site", "send", "tail", "status", "explain", "group", "doctor")
 OPERATES = "tests/test_cli_operate.py has a cluster whose groups change"
 UNTIL_STOPPED = ("up", "site", "tail", "status")
 ELSEWHERE = {
-    "ordercast experiment all": "four minutes; one of its graphs is run here",
-    "ordercast experiment all --out out/experiment": "four minutes; one of its graphs is run here",
+    "ordercast experiment all": "seven minutes; one of its graphs is run here",
+    "ordercast experiment all --out out/experiment": "seven minutes; one of its graphs is run here",
+    "ordercast experiment recovery --dynamics 12 --out out/recovery": "tests/spark/test_dynamics.py runs such trials",
     "ordercast audit s3://lake/run --master spark://host:7077 --json": "tests/spark/test_spark.py has a cluster",
     "ordercast demo --short --out out/demo": "tests/test_demo.py",
     "ordercast group create news main-1,dev-1": OPERATES,

@@ -79,9 +79,9 @@ def dynamics_summary(results: "DataFrame") -> "DataFrame":
 
     figures = []
     for name in FIGURES:
-        many = F.count(name)
+        many = F.when(F.count(name) > 1, F.count(name))  # of one trial, or none, there is no interval: null
         half = _student(many - 1) * F.stddev_samp(name) / F.sqrt(many)
-        figures += [F.avg(name).alias(name), F.when(many > 1, half).alias(f"{name}_ci")]
+        figures += [F.avg(name).alias(name), half.alias(f"{name}_ci")]
     return results.groupBy(*Point._fields).agg(F.count("*").alias("runs"), *figures).orderBy(*Point._fields)
 
 
