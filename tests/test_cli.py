@@ -147,6 +147,8 @@ WRONG = [
     (["simulate", "bank.toml", "--latencies", "far.csv"], 2, "'moon' is not a site of this run"),
     (["simulate", "bank.toml", "--direct-bytes", "1"], 2, "bodies are sent directly with sequencer"),
     (["simulate", "bank.toml", "--loss", "1.5"], 2, "--loss 1.5: must be at least 0 and below 1"),
+    (["experiment", "churn", "--dynamics", "1"], 2, "--dynamics must be at least 2"),
+    (["experiment", "graph9"], 2, "graph9"),
 ]
 
 
