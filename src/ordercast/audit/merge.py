@@ -5,9 +5,10 @@ order holds along a site when it holds inside each piece and from the end of one
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -41,20 +42,25 @@ class Merged:
     fifo: set[SiteId] = field(default_factory=set)
     epochs: set[SiteId] = field(default_factory=set)
     stamps: set[SiteId] = field(default_factory=set)
-    repeated: dict[SiteId, int] = field(default_factory=dict)
-    """The sites that have two rows with one position, and the first such position."""
+    repeated: set[SiteId] = field(default_factory=set)
+    """The sites that have two rows with one position."""
 
 
 def merge(folded: Any) -> Merged:
     """Merge folds of deliveries; raises ShuffledError when the pieces of a site overlap."""
     found = Merged()
-    whole = _merge_sites(_of_kind(folded, "site", "site n x1 first last p0 p1 bad lie_at whole"), found)
-    sets = folded.filter(pc.equal(folded.column("kind"), "set"))
-    _merge_sets(sets, found)
-    streams = folded.filter(pc.equal(folded.column("kind"), "stream"))
-    _merge_streams(pa.concat_tables([streams, sets.filter(pc.is_valid(sets.column("first")))]), found)
-    runs = _of_kind(folded, "run", "site order_class p0 p1 bad lie s0 s1 prev")
-    _merge_runs(runs, whole, found)
+    sites = sites_of(folded)
+    names = sites.names.to_pylist()
+    found.rows = int(sites.rows.sum())
+    values = (values.tolist() for values in (sites.rows, sites.first, sites.last, sites.sequence))
+    found.sites = dict(zip(names, zip(*values, strict=True), strict=True))
+    found.epochs = {names[at] for at in np.flatnonzero(sites.epochs)}
+    found.repeated = {names[at] for at in np.flatnonzero(sites.repeated)}
+    sets = sets_of(folded)
+    keys = list(zip(sets.sites.to_pylist(), sets.groups.to_pylist(), strict=True))
+    sums = zip(sets.rows.tolist(), sets.one.tolist(), sets.other.tolist(), strict=True)
+    found.sets, found.told = dict(zip(keys, sums, strict=True)), dict(zip(keys, sets.told.tolist(), strict=True))
+    found.fifo, found.stamps = set(falling(folded)), broken_stamps(folded, sites)
     for group, order_class in _of_kind(folded, "class", "group order_class"):
         found.classes.setdefault(group, set()).add(order_class)
     return found
@@ -62,13 +68,18 @@ def merge(folded: Any) -> Merged:
 
 def check_order(folded: Any) -> None:
     """Raise ShuffledError when the pieces of a site overlap."""
-    _merge_sites(_of_kind(folded, "site", "site n x1 first last p0 p1 bad lie_at whole"), Merged())
+    sites_of(folded)
 
 
 def _of_kind(folded: Any, kind: str, names: str) -> list[tuple[Any, ...]]:
     """Return some columns of the rows of one kind, as tuples."""
-    own = folded.filter(pc.equal(folded.column("kind"), kind))
+    own = of_kind(folded, kind)
     return list(zip(*(own.column(name).to_pylist() for name in names.split()), strict=True))
+
+
+def of_kind(folded: Any, kind: str) -> Any:
+    """Return the rows of one kind."""
+    return folded.filter(pc.equal(folded.column("kind"), kind))
 
 
 @dataclass
@@ -91,98 +102,149 @@ def merge_sends(folded: Any) -> MergedSends:
     return found
 
 
-def _merge_sites(rows: list[tuple[Any, ...]], found: Merged) -> dict[SiteId, list[tuple[int, int, bool]]]:
-    """Put the pieces of each site in order and compare their ends.
+class Sites(NamedTuple):
+    """What is known of each site, as columns."""
 
-    Returns of each piece its first and last position, and whether no position is missing between.
-    """
-    pieces: dict[SiteId, list[tuple[Any, ...]]] = defaultdict(list)
-    for site, n, x1, epoch_0, epoch_1, p0, p1, bad, repeated, dense in rows:
-        pieces[site].append((p0, p1, n, x1, epoch_0, epoch_1, bad, repeated, bool(dense)))
-    whole = {}
-    for site, own in pieces.items():
-        own.sort()
-        for one, other in pairwise(own):
-            if other[0] < one[1]:
-                raise ShuffledError(site)
-            if other[0] == one[1]:
-                found.repeated.setdefault(site, one[1])
-            if other[4] < one[5]:
-                found.epochs.add(site)
-        sequence = count = 0
-        for _, _, n, x1, _, _, bad, repeated, _ in own:
-            sequence = (sequence + x1) & WRAP
-            count += n
-            if bad:
-                found.epochs.add(site)
-            if repeated >= 0:
-                found.repeated.setdefault(site, repeated)
-        found.rows += count
-        found.sites[site] = (count, own[0][0], own[-1][1], sequence)
-        whole[site] = [(piece[0], piece[1], piece[8]) for piece in own]
-    return whole
+    names: Any
+    rows: Any
+    first: Any
+    last: Any
+    """The first and the last position."""
+    sequence: Any
+    """A sum over (position, message)."""
+    epochs: Any
+    """Whether epochs fall."""
+    repeated: Any
+    """Whether two rows have one position."""
+    pieces: Any
+    """How many pieces its log has."""
+    ends: Any
+    """Site, first and last position of every piece, and whether no position is missing between; in order."""
 
 
-def _ordered(rows: Any) -> tuple[dict[str, list[str]], dict[str, Any]]:
-    """Sort rows by site, group, source and position.
+def sites_of(folded: Any) -> Sites:
+    """Put the pieces of each site in order and compare their ends; raises ShuffledError when they overlap."""
+    own = of_kind(folded, "site")
+    names, site = coded(own.column("site"))
+    wanted = ("n", "x1", "first", "last", "p0", "p1", "bad", "lie_at", "whole")
+    value = {name: own.column(name).to_numpy() for name in wanted}
+    order = np.lexsort((value["p1"], value["p0"], site))
+    site, value = site[order], {name: values[order] for name, values in value.items()}
+    same = site[1:] == site[:-1]
+    begin, end = value["p0"][1:], value["p1"][:-1]
+    if bool((same & (begin < end)).any()):
+        raise ShuffledError(names[int(site[1:][same & (begin < end)][0])].as_py())
+    none = np.zeros(min(1, len(site)), np.bool_)
+    fell = (value["bad"] > 0) | np.concatenate([none, same & (value["first"][1:] < value["last"][:-1])])
+    twice = (value["lie_at"] >= 0) | np.concatenate([none, same & (begin == end)])
+    at = np.flatnonzero(np.concatenate([~none, ~same]))
+    if not len(at):
+        return Sites(names, *([np.empty(0, np.int64)] * 7), (site, *[np.empty(0, np.int64)] * 3))
+    return Sites(
+        names,
+        np.add.reduceat(value["n"], at),
+        value["p0"][at],
+        value["p1"][np.append(at[1:], len(site)) - 1],
+        np.add.reduceat(value["x1"].view(np.uint64), at),
+        np.logical_or.reduceat(fell, at),
+        np.logical_or.reduceat(twice, at),
+        np.diff(np.append(at, len(site))),
+        (site, value["p0"], value["p1"], value["whole"] > 0),
+    )
 
-    Returns the names of each column, and as arrays the numbers of these names and the order of the rows.
-    """
-    coded = {name: rows.column(name).combine_chunks().dictionary_encode() for name in ("site", "group", "source")}
-    found = {name: column.indices.to_numpy() for name, column in coded.items()}
-    order = np.lexsort((rows.column("p0").to_numpy(), found["source"], found["group"], found["site"]))
-    names = {name: column.dictionary.to_pylist() for name, column in coded.items()}
-    return names, {name: values[order] for name, values in found.items()} | {"order": order}
+
+def coded(column: Any) -> tuple[Any, Any]:
+    """Return the different names of a column, and the number of each row's."""
+    found = (column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column).dictionary_encode()
+    return found.dictionary, found.indices.to_numpy()
 
 
-def _merge_streams(rows: Any, found: Merged) -> None:
-    """Find the sites where the numbers of a source fall within a group.
+class Sets(NamedTuple):
+    """What each site delivered of each destination, as columns."""
+
+    sites: Any
+    groups: Any
+    rows: Any
+    one: Any
+    other: Any
+    told: Any
+
+
+def sets_of(folded: Any) -> Sets:
+    """Add up the sums of each site and destination, over sources and pieces."""
+    rows = of_kind(folded, "set")
+    site_names, site = coded(rows.column("site"))
+    group_names, group = coded(rows.column("group"))
+    order = np.lexsort((group, site))
+    site, group = site[order], group[order]
+    at = np.flatnonzero(np.concatenate([site[:1] >= 0, (site[1:] != site[:-1]) | (group[1:] != group[:-1])]))
+    sums = (rows.column(name).to_numpy()[order].view(np.uint64) for name in ("n", "x1", "x2", "xs"))
+    added = [np.add.reduceat(values, at) if len(at) else values for values in sums]
+    return Sets(site_names.take(pa.array(site[at])), group_names.take(pa.array(group[at])), *added)
+
+
+def falling(folded: Any) -> list[SiteId]:
+    """Return the sites where the numbers of a source fall within a group.
 
     There may be many sources times many pieces, so this compares whole columns instead of rows.
     """
+    sets = of_kind(folded, "set")
+    rows = pa.concat_tables([of_kind(folded, "stream"), sets.filter(pc.is_valid(sets.column("first")))])
     if not len(rows):
-        return
-    names, key = _ordered(rows)
-    first, last, bad = (rows.column(name).to_numpy()[key["order"]] for name in ("first", "last", "bad"))
+        return []
+    number = {name: coded(rows.column(name)) for name in ("site", "group", "source")}
+    key = [number[name][1] for name in ("source", "group", "site")]
+    order = np.lexsort((rows.column("p0").to_numpy(), *key))
+    first, last, bad = (rows.column(name).to_numpy()[order] for name in ("first", "last", "bad"))
     same = np.ones(len(first) - 1, np.bool_)
-    for name in ("site", "group", "source"):
-        same &= key[name][1:] == key[name][:-1]
-    falls = np.concatenate([[False], same & (first[1:] < last[:-1])])
-    found.fifo |= {names["site"][s] for s in np.unique(key["site"][falls | (bad > 0)])}
+    for codes in key:
+        same &= codes[order][1:] == codes[order][:-1]
+    falls = np.concatenate([[False], same & (first[1:] < last[:-1])]) | (bad > 0)
+    found: list[SiteId] = number["site"][0].take(pa.array(np.unique(number["site"][1][order][falls]))).to_pylist()
+    return found
 
 
-def _merge_sets(rows: Any, found: Merged) -> None:
-    """Add up the sums of each site and destination, over sources and pieces."""
-    if not len(rows):
-        return
-    names, key = _ordered(rows)
-    site, group = key["site"], key["group"]
-    n, x1, x2, xs = (rows.column(name).to_numpy()[key["order"]] for name in ("n", "x1", "x2", "xs"))
-    at = np.flatnonzero(np.concatenate([[True], (site[1:] != site[:-1]) | (group[1:] != group[:-1])]))
-    sums = [np.add.reduceat(values.view(np.uint64), at).tolist() for values in (n, x1, x2)]
-    keys = [(names["site"][s], names["group"][g]) for s, g in zip(site[at], group[at], strict=True)]
-    found.sets = dict(zip(keys, zip(*sums, strict=True), strict=True))
-    found.told = dict(zip(keys, np.add.reduceat(xs.view(np.uint64), at).tolist(), strict=True))
+def broken_stamps(folded: Any, sites: Sites) -> set[SiteId]:
+    """Return the sites where stamps of a class do not grow, or a previous stamp is not the stamp before it."""
+    runs = of_kind(folded, "run")
+    wrong = pc.or_(pc.greater(runs.column("bad"), 0), pc.greater(pc.fill_null(runs.column("lie"), 0), 0))
+    found = set(runs.column("site").filter(wrong).to_pylist())
+    several = sites.names.filter(pa.array(sites.pieces > 1))
+    if not len(several):
+        return found
+    runs = runs.filter(pc.is_in(runs.column("site"), value_set=several))
+    wanted = ("site", "order_class", "p0", "p1", "lie", "s0", "s1", "prev")
+    return found | _where_pieces_meet(zip(*(runs.column(name).to_pylist() for name in wanted), strict=True), sites)
 
 
-def _merge_runs(rows: list[tuple[Any, ...]], whole: dict[SiteId, list[tuple[int, int, bool]]], found: Merged) -> None:
-    """Find the sites where stamps of a class do not grow, or a previous stamp is not the stamp before it."""
+def _where_pieces_meet(rows: Iterable[tuple[Any, ...]], sites: Sites) -> set[SiteId]:
+    """Return the sites where stamps of a class do not grow from one piece to the next, or a previous stamp is wrong."""
     runs: dict[tuple[SiteId, str], list[tuple[Any, ...]]] = defaultdict(list)
     for site, order_class, *row in rows:
         runs[site, order_class].append(tuple(row))
+    whole = _whole(sites)
+    found = set()
     for (site, _), own in runs.items():
         own.sort(key=lambda row: row[0])
         before, since = None, -1
-        for p0, p1, bad, lie, s0, s1, prev in own:
-            if bad or lie:
-                found.stamps.add(site)
+        for p0, p1, lie, s0, s1, prev in own:
             pieces = whole[site]
             if before is None:  # the first delivery of its class: it must have no previous stamp, wherever it stands
                 if prev is not None and pieces[0][0] == 0 and p0 > pieces[0][1] and _no_gap(pieces, 0, p0):
-                    found.stamps.add(site)
+                    found.add(site)
             elif before >= s0 or (lie is not None and prev != before and _no_gap(pieces, since, p0)):
-                found.stamps.add(site)
+                found.add(site)
             before, since = s1, p1
+    return found
+
+
+def _whole(sites: Sites) -> dict[SiteId, list[tuple[int, int, bool]]]:
+    """Return first and last position of the pieces of each site that has several, and whether they have no gap."""
+    names, found = sites.names.to_pylist(), defaultdict(list)
+    several = sites.pieces[sites.ends[0]] > 1
+    for site, p0, p1, dense in zip(*(column[several].tolist() for column in sites.ends), strict=True):
+        found[names[site]].append((p0, p1, dense))
+    return found
 
 
 def _no_gap(pieces: list[tuple[int, int, bool]], begin: int, end: int) -> bool:

@@ -113,7 +113,7 @@ def audit(source: Source, level: str, *, running: bool = False) -> Verdict:
     verdict.notes += judge_bodies(source, verdict.properties["body"])
     ids, collide = _judge_ids(source, verdict.properties["creation"])
     suspects = _odd_sites(merged, sent, members) | _told_differently(merged)
-    suspects |= merged.fifo | merged.epochs | merged.stamps | merged.repeated.keys()
+    suspects |= merged.fifo | merged.epochs | merged.stamps | merged.repeated
     suspects |= {site for group in ids for site in members.of(group)}
     if collide:  # equal sums say nothing then
         suspects |= merged.sites.keys() | {site for sites in source.run.members.values() for site in sites}
@@ -183,7 +183,7 @@ def _tell_what_is_left(looked: Looked, merged: Merged, sent: MergedSends, member
     seen = {
         "deliver other messages than were sent to them": _odd_sites(merged, sent, members),
         "are told other stamps, classes, epochs or bodies than others": _told_differently(merged),
-        "have numbers of a source that fall, or repeats": merged.fifo | merged.repeated.keys(),
+        "have numbers of a source that fall, or repeats": merged.fifo | merged.repeated,
         "have epochs that fall": merged.epochs,
         "have stamps that do not grow, or other previous stamps": merged.stamps,
     }
