@@ -95,7 +95,7 @@ def test_the_command_fails_on_the_six_rows(tmp_path: Path, capsys: pytest.Captur
 
 def test_a_union_in_the_right_class_is_proven_by_stamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No search where stamps prove it: a log of a hundred million rows could not be searched for each audit."""
-    monkeypatch.setattr(order, "_knots", lambda *_, **__: pytest.fail("searched"))
+    monkeypatch.setattr(order, "Knots", lambda *_, **__: pytest.fail("searched"))
     sends = [sent("x:1", "A+D"), sent("y:1", "D"), sent("x:2", "A")]
     run = run_of({"A": "rs", "D": "st"}, sends, {"r": "x:1 x:2", "s": "x:1 y:1 x:2", "t": "x:1 y:1"})
     write(stamp_by_class(run, {"A+D": "A", "D": "A", "A": "A"}, "x:1 y:1 x:2"), tmp_path, seed=0)

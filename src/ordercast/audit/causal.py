@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 
-from ordercast.audit.merge import Merged
+from ordercast.audit.facts import Facts
 from ordercast.audit.rows import Sends, Source, rows_of
 from ordercast.errors import InputError
 from ordercast.names import SiteId
@@ -13,17 +13,17 @@ from ordercast.verify.record import Record, first_of_each
 CAUSAL_AT_MOST = 2_000_000
 
 
-def judge_causal(source: Source, merged: Merged, level: str, found: Answer) -> list[str]:
+def judge_causal(source: Source, facts: Facts, level: str, found: Answer) -> list[str]:
     """Judge causal order, if sends have the column `after`; returns notes for the verdict."""
     if not source.run.context:
         found.ok = None
         if level == "causal":
             raise InputError("sends/: column 'after' is missing: causal order needs what a source had delivered before")
         return []
-    if merged.rows > CAUSAL_AT_MOST:
+    if facts.rows > CAUSAL_AT_MOST:
         found.ok = None
         return [f"causal order is judged up to {CAUSAL_AT_MOST:,} deliveries"]
-    logs = {site: list(first_of_each(log).values()) for site, log in rows_of(source.logs(merged.sites)).items()}
+    logs = {site: list(first_of_each(log).values()) for site, log in rows_of(source.logs(facts.sites())).items()}
     sends = Sends()
     sends.add(source.sends(None))
     twice = _same_number(sends)

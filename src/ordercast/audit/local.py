@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ordercast.audit.columns import among, choose_loops, hashes
+from ordercast.audit.facts import Known
 from ordercast.audit.fold import fold_deliveries, fold_sends
 from ordercast.audit.kernels import Hashes, Key, fresh_key
 from ordercast.audit.merge import ShuffledError, check_order
@@ -33,6 +34,10 @@ class LocalSource:
     @cached_property
     def _deliveries(self) -> Any:
         return _joined(self._system, self.run.deliveries, self.run.deliveries.pieces)
+
+    def facts(self) -> Known:
+        """Fold everything, and merge the folds."""
+        return Known(self.run.members, *self.fold())
 
     def fold(self) -> tuple[Any, Any]:
         """Fold both tables; a site's rows that are spread over files in no order are brought together first."""

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
-from ordercast.audit.merge import Merged, MergedSends
+from ordercast.audit.facts import Facts, Suspects
 from ordercast.audit.rows import Sends, Source, rows_of
 from ordercast.errors import InputError
 from ordercast.names import SiteId
-from ordercast.runs.destinations import Destination, Members, destination
+from ordercast.runs.destinations import Destination, destination
 from ordercast.verify.deliveries import EVERY
 from ordercast.verify.findings import Answer, Delivery
 from ordercast.verify.record import Record
@@ -27,30 +27,21 @@ class Looked:
     """The suspects that were too many to look at."""
 
 
-def look_at(
-    source: Source,
-    merged: Merged,
-    sent: MergedSends,
-    suspects: set[SiteId],
-    found: Mapping[str, Answer],
-    *,
-    running: bool,
-) -> Looked:
+def look_at(source: Source, facts: Facts, suspects: Suspects, found: Mapping[str, Answer], *, running: bool) -> Looked:
     """Judge the suspects, and compare them with one cleared member of each of their destinations."""
     run = source.run
-    chosen = _affordable(merged, suspects)
-    members = Members(run.members)
+    chosen = _affordable(suspects)
     logs = rows_of(source.logs(chosen))
     _check_positions(logs)
-    sends, groups = _sends(source, members, sent, logs, set(chosen))
-    beside = _beside(merged, members, groups, suspects) if run.stamped or run.epochs or run.bodies else []
+    sends, groups = _sends(source, facts, logs, chosen)
+    beside = facts.beside(groups) if run.stamped or run.epochs or run.bodies else []
     others = rows_of(source.logs(beside)) if beside else {}
     record = Record.of_rows(
-        run.members,
+        {group: sorted(sites) for group, sites in facts.members_of(chosen).items()},
         sends.one,
         {site: logs.get(site, []) for site in chosen},
         more_sends=sends.more,
-        newest=sent.newest if running else None,
+        newest=facts.newest() if running else None,
         beside={site: others.get(site, []) for site in beside},
         only=frozenset(chosen),
     )
@@ -58,15 +49,15 @@ def look_at(
     for name in [*names, *(["stamps", "classes"] if run.stamped else [])]:
         for finding in EVERY[name](record):
             found[name].add(finding)
-    return Looked(set(chosen), _is_mixed(record), suspects - set(chosen))
+    return Looked(set(chosen), _is_mixed(record), suspects.rows.keys() - set(chosen))
 
 
-def _affordable(merged: Merged, suspects: set[SiteId]) -> list[SiteId]:
+def _affordable(suspects: Suspects) -> list[SiteId]:
     """Choose suspects, at least one, whose rows are not too many."""
     chosen: list[SiteId] = []
     rows = 0
-    for site in sorted(suspects):
-        rows += merged.sites.get(site, (0,))[0]
+    for site, many in suspects.rows.items():
+        rows += many
         if chosen and rows > LOOK_AT_MOST:
             break
         chosen.append(site)
@@ -82,27 +73,17 @@ def _check_positions(logs: Mapping[SiteId, Sequence[Delivery]]) -> None:
 
 
 def _sends(
-    source: Source, members: Members, sent: MergedSends, logs: Mapping[SiteId, Sequence[Delivery]], chosen: set[SiteId]
+    source: Source, facts: Facts, logs: Mapping[SiteId, Sequence[Delivery]], chosen: Sequence[SiteId]
 ) -> tuple[Sends, set[Destination]]:
     """Read what was sent to these sites, and what they delivered all the same; with the destinations of both."""
     delivered_to = {row.groups for log in logs.values() for row in log}
-    groups = set(map(destination, delivered_to)) | {group for group in sent.sets if members.of(group) & chosen}
+    groups = set(map(destination, delivered_to)) | facts.sent_to(chosen)
     sends = Sends()
     sends.add(source.sends(groups))
     unknown = {row.msg_id for log in logs.values() for row in log if row.msg_id not in sends.one}
     if unknown:
         sends.add(source.sends_named(unknown))
     return sends, groups | {destination(groups) for groups in {one.groups for one in sends.one.values()}}
-
-
-def _beside(merged: Merged, members: Members, groups: set[Destination], suspects: set[SiteId]) -> list[SiteId]:
-    """Return for each destination a site that was cleared: all cleared ones were told the same of its messages."""
-    beside: set[SiteId] = set()
-    for group in sorted(groups):
-        clean = {site for site in members.of(group) - suspects if (site, group) in merged.sets}
-        if clean and not clean & beside:
-            beside.add(min(clean))
-    return sorted(beside)
 
 
 def _is_mixed(record: Record) -> bool:

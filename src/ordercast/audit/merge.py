@@ -139,7 +139,8 @@ def sites_of(folded: Any) -> Sites:
     twice = (value["lie_at"] >= 0) | np.concatenate([none, same & (begin == end)])
     at = np.flatnonzero(np.concatenate([~none, ~same]))
     if not len(at):
-        return Sites(names, *([np.empty(0, np.int64)] * 7), (site, *[np.empty(0, np.int64)] * 3))
+        no, never = np.empty(0, np.int64), np.empty(0, np.bool_)
+        return Sites(names, no, no, no, no, never, never, no, (site, no, no, never))
     return Sites(
         names,
         np.add.reduceat(value["n"], at),

@@ -12,10 +12,8 @@ import numpy as np
 from ordercast.audit import kernels
 from ordercast.audit.columns import among, numbered_logs
 from ordercast.audit.kernels import Hashes, Ints, Longs
-from ordercast.audit.merge import Merged
 from ordercast.audit.rows import Source, rows_of
 from ordercast.names import SiteId
-from ordercast.runs.destinations import Destination
 from ordercast.verify import findings
 from ordercast.verify.findings import Answer, Delivery, MsgId
 from ordercast.verify.rings import shortest_ring
@@ -114,9 +112,10 @@ def _first_of_each(log: Any) -> Any:
     return log if len(found) == len(log) else log[np.sort(first)]
 
 
-def judge_order(source: Source, merged: Merged, total: Answer, acyclic: Answer, *, collide: bool) -> list[str]:
-    """Judge total and acyclic order by all logs; returns notes for the verdict."""
-    knots, names = _knots(source, merged, collide=collide)
+def judge_order(source: Source, kinds: Mapping[SiteId, int], total: Answer, acyclic: Answer) -> list[str]:
+    """Judge total and acyclic order by the logs of these sites, each of which stands for some; returns notes."""
+    logs, names = numbered_logs(source.sequences(kinds))
+    knots = Knots(logs, kinds)
     if not knots.count:
         return []
     pairs, pair, compared = knots.disagreements()
@@ -137,24 +136,6 @@ def judge_order(source: Source, merged: Merged, total: Answer, acyclic: Answer, 
         total.ok = total.ok and None
         notes.append("total order: there are too many sites on cycles to compare them all")
     return notes
-
-
-def _knots(source: Source, merged: Merged, *, collide: bool) -> tuple[Knots, list[str]]:
-    """Search among one site of each kind: same groups, same sequence; also returns what messages are called.
-
-    Where hashes of names collide, equal sums do not say that sequences are the same, and every site is a kind.
-    """
-    groups_of: dict[SiteId, set[Destination]] = {}
-    for site, group in merged.sets:
-        groups_of.setdefault(site, set()).add(group)
-    kinds: dict[Any, SiteId] = {}
-    many: dict[SiteId, int] = {}
-    for site in sorted(merged.sites):
-        kind = site if collide else (frozenset(groups_of[site]), merged.sites[site])
-        first = kinds.setdefault(kind, site)
-        many[first] = many.get(first, 0) + 1
-    logs, names = numbered_logs(source.sequences(kinds.values()))
-    return Knots(logs, many), names
 
 
 def _first_deliveries(source: Source, sites: set[SiteId], named: set[MsgId]) -> dict[tuple[SiteId, MsgId], Delivery]:

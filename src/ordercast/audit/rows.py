@@ -3,13 +3,16 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ordercast.audit.columns import codes, listed
 from ordercast.names import SiteId
 from ordercast.runs.destinations import Destination, groups_of
 from ordercast.runs.reader import Told
 from ordercast.verify.findings import Delivery, MsgId, Sent
+
+if TYPE_CHECKING:
+    from ordercast.audit.facts import Facts
 
 COLUMN = {"groups": "group", "number": "source_seq", "body": "body_hash"}
 """Where a column has another name than the field."""
@@ -23,8 +26,8 @@ class Source(Protocol):
         """Which columns there are, and who is a member of what."""
         ...
 
-    def fold(self) -> tuple[Any, Any]:
-        """Return the folds of deliveries and of sends."""
+    def facts(self) -> "Facts":
+        """Fold everything; return what a verdict rests on."""
         ...
 
     def logs(self, sites: Iterable[SiteId]) -> Any:

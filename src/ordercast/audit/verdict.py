@@ -11,13 +11,13 @@ from typing import Any
 
 from ordercast.audit.causal import judge_causal
 from ordercast.audit.classes import judge_classes, stamps_prove
+from ordercast.audit.facts import SAYS, Facts, Suspects
 from ordercast.audit.look import Looked, look_at
-from ordercast.audit.merge import Merged, MergedSends, Sums, merge, merge_sends
 from ordercast.audit.order import judge_order
 from ordercast.audit.rows import Sends, Source
 from ordercast.errors import InputError
-from ordercast.names import ClassRule, SiteId
-from ordercast.runs.destinations import Destination, Members, destination
+from ordercast.names import ClassRule
+from ordercast.runs.destinations import Destination, destination
 from ordercast.verify import findings
 from ordercast.verify.findings import Answer
 
@@ -104,27 +104,23 @@ class Verdict:
 
 def audit(source: Source, level: str, *, running: bool = False) -> Verdict:
     """Judge a run; with `running`, what a site has not come to yet is not missing, nor what is not yet written."""
-    folded, folded_sends = source.fold()
-    merged, sent = merge(folded), merge_sends(folded_sends)
-    if not merged.rows:
+    facts = source.facts()
+    if not facts.rows:
         raise InputError("deliveries/: no rows")
-    verdict = Verdict(level, merged.rows)
-    members = Members(source.run.members)
+    verdict = Verdict(level, facts.rows)
     verdict.notes += judge_bodies(source, verdict.properties["body"])
     ids, collide = _judge_ids(source, verdict.properties["creation"])
-    suspects = _odd_sites(merged, sent, members) | _told_differently(merged)
-    suspects |= merged.fifo | merged.epochs | merged.stamps | merged.repeated
-    suspects |= {site for group in ids for site in members.of(group)}
-    if collide:  # equal sums say nothing then
-        suspects |= merged.sites.keys() | {site for sites in source.run.members.values() for site in sites}
+    suspects = facts.suspects(ids, everyone=collide)  # where hashes collide, equal sums say nothing
     looked = Looked()
-    if suspects:
-        looked = look_at(source, merged, sent, suspects, verdict.properties, running=running)
-    if looked.left:
-        _tell_what_is_left(looked, merged, sent, members, verdict)
-    judge_classes(source, merged, level, verdict.properties["classes"])
-    _judge_order(source, merged, verdict, looked, collide=collide)
-    verdict.notes += judge_causal(source, merged, level, verdict.properties["causal"])
+    if suspects.rows:
+        looked = look_at(source, facts, suspects, verdict.properties, running=running)
+    if looked.left or suspects.more:
+        _tell_what_is_left(looked, suspects, verdict)
+    if not judge_classes(source, facts, level, verdict.properties["classes"]):
+        verdict.notes.append("classes: there are too many sites and groups to judge whether they suit the level")
+        verdict.leave_open(["classes"])
+    _judge_order(source, facts, verdict, looked, collide=collide)
+    verdict.notes += judge_causal(source, facts, level, verdict.properties["causal"])
     if source.run.sends.derived:
         verdict.leave_open(FROM_SENDS)
         verdict.notes.append(DERIVED_SENDS)
@@ -153,59 +149,36 @@ def _judge_ids(source: Source, found: Answer) -> tuple[set[Destination], bool]:
     return groups, len(sends.one) > hashes
 
 
-def _odd_sites(merged: Merged, sent: MergedSends, members: Members) -> set[SiteId]:
-    """Return the sites whose messages of some destination are not exactly those that were sent to it."""
-    odd = set()
-    expected = set()
-    for group, sums in sent.sets.items():
-        for site in members.of(group):
-            expected.add((site, group))
-            if merged.sets.get((site, group)) != sums:
-                odd.add(site)
-    return odd | {site for site, _ in merged.sets.keys() - expected}
-
-
-def _told_differently(merged: Merged) -> set[SiteId]:
-    """Return the sites that were told another stamp, class, epoch or body of the same messages than another site."""
-    first: dict[tuple[Destination, Sums], tuple[SiteId, int]] = {}
-    differ = set()
-    for (site, group), told in sorted(merged.told.items()):
-        other, theirs = first.setdefault((group, merged.sets[site, group]), (site, told))
-        if theirs != told:
-            differ |= {site, other}
-    return differ
-
-
-def _tell_what_is_left(looked: Looked, merged: Merged, sent: MergedSends, members: Members, verdict: Verdict) -> None:
+def _tell_what_is_left(looked: Looked, suspects: Suspects, verdict: Verdict) -> None:
     """Note what the fold knows of the suspects that were too many to look at, and leave their properties open."""
-    many = len(looked.left) + len(looked.sites)
+    many = len(suspects.rows) + suspects.more
     verdict.notes.append(f"looked at {len(looked.sites)} of {many} suspicious sites: there may be more violations")
-    seen = {
-        "deliver other messages than were sent to them": _odd_sites(merged, sent, members),
-        "are told other stamps, classes, epochs or bodies than others": _told_differently(merged),
-        "have numbers of a source that fall, or repeats": merged.fifo | merged.repeated,
-        "have epochs that fall": merged.epochs,
-        "have stamps that do not grow, or other previous stamps": merged.stamps,
-    }
-    for what, sites in seen.items():
-        left = sorted(sites & looked.left)
-        if left:
-            verdict.notes.append(f"of the others {len(left)} {what}: {', '.join(left[:3])}{' ...' * (len(left) > 3)}")
+    for why, says in SAYS.items():
+        left = sorted(suspects.why[why] & looked.left)
+        more = len(left) + suspects.more_why.get(why, 0)
+        if more:
+            example = f": {', '.join(left[:3])}{' ...' * (more > 3)}" if left else ""
+            verdict.notes.append(f"of the others {more} {says}{example}")
     verdict.leave_open((*BASIC, "stamps", "classes"))
 
 
-def _judge_order(source: Source, merged: Merged, verdict: Verdict, looked: Looked, *, collide: bool) -> None:
+def _judge_order(source: Source, facts: Facts, verdict: Verdict, looked: Looked, *, collide: bool) -> None:
     """Judge the order: nothing is left to search when stamps hold and classes suit; otherwise all logs are searched."""
     found = verdict.properties
     if not source.run.stamped:
         found["stamps"].ok = None
     certified = source.run.stamped and bool(found["stamps"].ok) and not looked.mixed and not collide
-    if certified and stamps_prove(merged, ClassRule.BLOCKS):
+    if certified and stamps_prove(facts, ClassRule.BLOCKS):
         return
     if verdict.level == "fifo":
         found["total"].ok = found["acyclic"].ok = None
         return
-    if certified and verdict.level == "total" and stamps_prove(merged, ClassRule.S2):
+    if certified and verdict.level == "total" and stamps_prove(facts, ClassRule.S2):
         found["acyclic"].ok = None
         return
-    verdict.notes += judge_order(source, merged, found["total"], found["acyclic"], collide=collide)
+    kinds = facts.kinds(collide=collide)
+    if kinds is None:
+        verdict.notes.append("order: there are too many deliveries to search them for cycles")
+        verdict.leave_open(("total", "acyclic"))
+        return
+    verdict.notes += judge_order(source, kinds, found["total"], found["acyclic"])

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ordercast.audit import columns
+from ordercast.audit.facts import Known
 from ordercast.audit.fold import FOLDED, SPARK_FOLDED, fold_deliveries, fold_sends
 from ordercast.audit.kernels import Key, fresh_key
 from ordercast.audit.local import SEQUENCE
@@ -152,6 +153,10 @@ class FrameSource:
                     raise RuntimeError(f"{MARK}{name}: {error}") from None
 
         return frame.mapInArrow(each, made)
+
+    def facts(self) -> Known:
+        """Fold everything, and merge the folds."""
+        return Known(self.run.members, *self.fold())
 
     def fold(self) -> tuple[Any, Any]:
         """Fold both tables; a site's rows that are spread in no order are brought together first."""

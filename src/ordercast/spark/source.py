@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from ordercast.audit import columns
+from ordercast.audit.facts import Known
 from ordercast.audit.fold import FOLDED, SPARK_FOLDED, fold_deliveries, fold_sends
 from ordercast.audit.kernels import Key, fresh_key
 from ordercast.audit.local import SEQUENCE, repeated
@@ -31,6 +32,10 @@ class SparkSource:
 
     def _on(self, found: Table, work: Callable[[Any], Any]) -> Any:
         return pa.concat_tables(fold_pieces(self.spark, self.folder, found.pieces, found.columns, work))
+
+    def facts(self) -> Known:
+        """Fold everything, and merge the folds."""
+        return Known(self.run.members, *self.fold())
 
     def fold(self) -> tuple[Any, Any]:
         """Fold both tables; a site's rows that are spread over files in no order are brought together first."""
