@@ -90,6 +90,10 @@ class Facts(Protocol):
         """Return the sites that delivered something."""
         ...
 
+    def close(self) -> None:
+        """Let go of what was kept to answer."""
+        ...
+
 
 class Known:
     """Facts of a run whose folds fit this process."""
@@ -195,6 +199,9 @@ class Known:
     def sites(self) -> Collection[SiteId]:
         """Return the sites that delivered something."""
         return self.merged.sites.keys()
+
+    def close(self) -> None:
+        """Nothing is kept outside this object."""
 
 
 def cover(clean: Mapping[Destination, set[SiteId]]) -> list[SiteId]:

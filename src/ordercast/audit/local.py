@@ -27,6 +27,7 @@ class LocalSource:
     def __init__(self, folder: str, key: Key | None = None) -> None:
         self._key = key or fresh_key()
         self.run = Run(folder)
+        self.run.members  # noqa: B018 - read now: what is wrong with it is told first
         self._system, _ = reader.file_system(folder)
         choose_loops(self.run.deliveries.rows)
         self._sends = _joined(self._system, self.run.sends, self.run.sends.pieces)

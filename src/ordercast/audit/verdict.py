@@ -105,6 +105,13 @@ class Verdict:
 def audit(source: Source, level: str, *, running: bool = False) -> Verdict:
     """Judge a run; with `running`, what a site has not come to yet is not missing, nor what is not yet written."""
     facts = source.facts()
+    try:
+        return _judged(source, facts, level, running=running)
+    finally:
+        facts.close()
+
+
+def _judged(source: Source, facts: Facts, level: str, *, running: bool) -> Verdict:
     if not facts.rows:
         raise InputError("deliveries/: no rows")
     verdict = Verdict(level, facts.rows)

@@ -5,9 +5,10 @@ small numbers; messages and stamps stay bytes laid end to end.
 """
 
 import ctypes
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -303,8 +304,13 @@ def read_members(folder: str, *, texts: bool, may_be_empty: bool = False) -> dic
 class Told:
     """The tables of a run, wherever they are: which optional columns there are, and who is a member of what."""
 
-    def __init__(self, deliveries: Table, sends: Table, members: dict[GroupId, list[SiteId]]) -> None:
-        self.deliveries, self.sends, self.members = deliveries, sends, members
+    def __init__(self, deliveries: Table, sends: Table, members: Callable[[], dict[GroupId, list[SiteId]]]) -> None:
+        self.deliveries, self.sends, self._members = deliveries, sends, members
+
+    @cached_property
+    def members(self) -> dict[GroupId, list[SiteId]]:
+        """Who is in which group: read when it is first asked for, because it may be too large to hold."""
+        return self._members()
 
     @property
     def stamped(self) -> bool:
@@ -339,7 +345,11 @@ class Run(Told):
         self.folder = folder
         deliveries = find(folder, "deliveries", schema.DELIVERIES, schema.DELIVERIES_OPTIONAL)
         sends = find(folder, "sends", schema.SENDS, schema.SENDS_OPTIONAL)
-        texts = any(table.columns["group"] != LISTS for table in (deliveries, sends))
+        self.texts = any(table.columns["group"] != LISTS for table in (deliveries, sends))
+        """Whether several groups are written as one text, so that no group has a `+` in its name."""
         self.changes = has_table(folder, "lives")
         """Whether groups change in this run."""
-        super().__init__(deliveries, sends, read_members(folder, texts=texts, may_be_empty=self.changes))
+        self.membership = Table("membership", {}, ())
+        if not self.changes or has_table(folder, "membership"):
+            self.membership = find(folder, "membership", schema.MEMBERSHIP, {})
+        super().__init__(deliveries, sends, lambda: read_members(folder, texts=self.texts, may_be_empty=self.changes))

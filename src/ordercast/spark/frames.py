@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from ordercast.audit import columns
-from ordercast.audit.facts import Known
+from ordercast.audit.facts import Facts, Known
 from ordercast.audit.fold import FOLDED, SPARK_FOLDED, fold_deliveries, fold_sends
 from ordercast.audit.kernels import Key, fresh_key
 from ordercast.audit.local import SEQUENCE
 from ordercast.audit.merge import ShuffledError, check_order
+from ordercast.audit.spread import SPARK_REDUCED, as_destinations, reduce_sends
 from ordercast.errors import InputError
 from ordercast.membership.toml import check_group
 from ordercast.names import GroupId, SiteId
@@ -24,7 +25,8 @@ from ordercast.runs import reader, schema
 from ordercast.runs.destinations import Destination
 from ordercast.runs.reader import Table, Told
 from ordercast.runs.schema import BINARY, GROUPS, LISTS, TEXT, WHOLE
-from ordercast.spark.pieces import COMPILE_ROWS, MARK, collect, decoded, schema_of
+from ordercast.spark import facts
+from ordercast.spark.pieces import COMPILE_ROWS, MARK, collect, counted, decoded, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -70,11 +72,12 @@ def table_of(
     return frame.select(*taken), Table(name, found, ())
 
 
-def members_of(frame: "DataFrame", called: Names, *, texts: bool) -> dict[GroupId, list[SiteId]]:
-    """Collect who is in which group."""
-    chosen, _ = table_of(frame, "membership", schema.MEMBERSHIP, {}, called)
+def members_of(frame: "DataFrame", *, texts: bool) -> dict[GroupId, list[SiteId]] | None:
+    """Collect who is in which group; None when there are too many."""
     members: dict[GroupId, set[SiteId]] = {}
-    table = collect(chosen.distinct())
+    table = collect(frame.distinct().limit(facts.MEMBERS_AT_MOST + 1))
+    if len(table) > facts.MEMBERS_AT_MOST:
+        return None
     for site, group in zip(table.column("site").to_pylist(), table.column("group").to_pylist(), strict=True):
         if site is None or group is None:
             raise InputError("membership: a site or a group is null")
@@ -108,7 +111,10 @@ def _tidy(batches: list[Any], name: str, kinds: Names) -> Any:
         raise RuntimeError(f"{MARK}{name}: a position is negative")
     if len(table) > COMPILE_ROWS:
         columns.load_compiler()
-    plain = {column: GROUPS if column == "group" and kind == TEXT else kind for column, kind in kinds.items()}
+    several = name != "membership"  # there, a group is one group
+    plain = {
+        column: GROUPS if column == "group" and kind == TEXT and several else kind for column, kind in kinds.items()
+    }
     try:
         return reader.tidy(table, plain)
     except InputError as error:
@@ -134,8 +140,10 @@ class FrameSource:
         for name, theirs in names.items():
             if name not in {**told.columns, **sent.columns}:
                 raise InputError(f"columns: there is no {name!r}, or no table has {theirs!r}")
-        texts = any(table.columns["group"] != LISTS for table in (told, sent))
-        self.run = Told(told, sent, members_of(membership, names, texts=texts))
+        self._texts = any(table.columns["group"] != LISTS for table in (told, sent))
+        self._membership, _ = table_of(membership, "membership", schema.MEMBERSHIP, {}, names)
+        self._members = members_of(self._membership, texts=self._texts)
+        self.run = Told(told, sent, lambda: self._members or {})
 
     def _on(self, frame: "DataFrame", table: Table, work: Callable[[Any], Any], made: str) -> Any:
         """Return what `work` makes of the rows of a table, on the driver."""
@@ -154,25 +162,50 @@ class FrameSource:
 
         return frame.mapInArrow(each, made)
 
-    def facts(self) -> Known:
-        """Fold everything, and merge the folds."""
-        return Known(self.run.members, *self.fold())
-
-    def fold(self) -> tuple[Any, Any]:
-        """Fold both tables; a site's rows that are spread in no order are brought together first."""
-        key, bodies = self._key, self.run.sent_bodies
-
-        def fold(table: Any) -> Any:
-            return fold_deliveries(table, key, sent_bodies=bodies)
-
-        folded = self._on(self._deliveries, self.run.deliveries, fold, SPARK_FOLDED).cast(FOLDED)
+    def facts(self) -> Facts:
+        """Fold everything. Folds that fit the driver are merged there; more stay on executors."""
+        folds = self.folds(together=False).persist()  # counted, then taken or shuffled: rows are read once
+        try:
+            many = counted(folds)
+            if many > facts.FOLDS_AT_MOST or self._members is None:
+                return facts.Spread(self, 2 * many, self._key, folds)
+            folded = collect(folds).cast(FOLDED)
+        finally:
+            folds.unpersist()
         try:
             check_order(folded)
         except ShuffledError:
-            together = self._deliveries.repartition("site").sortWithinPartitions("site", "position")
-            folded = self._on(together, self.run.deliveries, fold, SPARK_FOLDED).cast(FOLDED)
-        sends = self._on(self._sends, self.run.sends, lambda table: fold_sends(table, key, bodies=bodies), SPARK_FOLDED)
-        return folded, sends.cast(FOLDED)
+            folded = collect(self.folds(together=True)).cast(FOLDED)
+        sends = self._on(self._sends, self.run.sends, self._fold_sends, SPARK_FOLDED)
+        return Known(self._members, folded, sends.cast(FOLDED))
+
+    @property
+    def _fold_sends(self) -> Callable[[Any], Any]:
+        key, bodies = self._key, self.run.sent_bodies
+        return lambda table: fold_sends(table, key, bodies=bodies)
+
+    def folds(self, *, together: bool) -> "DataFrame":
+        """Return the folds of deliveries; `together`: sorted by site and position first, a shuffle of everything."""
+        key, bodies = self._key, self.run.sent_bodies
+        rows = self._deliveries
+        if together:
+            rows = rows.repartition("site").sortWithinPartitions("site", "position")
+        return self._frame(
+            rows, self.run.deliveries, lambda table: fold_deliveries(table, key, sent_bodies=bodies), SPARK_FOLDED
+        )
+
+    def sends_folded(self) -> "DataFrame":
+        """Return the folds of sends."""
+        fold = self._fold_sends
+        return self._frame(self._sends, self.run.sends, lambda table: reduce_sends(fold(table)), SPARK_REDUCED)
+
+    def belongs(self) -> "DataFrame":
+        """Return who is a member of what: site, group; a group as the destination it is."""
+        texts = self._texts
+        return self._frame(
+            self._membership, Table("membership", schema.MEMBERSHIP, ()),
+            lambda table: as_destinations(table, texts=texts), "site string, group string",
+        )  # fmt: skip
 
     def _rows(self, frame: "DataFrame", table: Table, work: Callable[[Any], Any], names: Iterable[str] = ()) -> Any:
         """Return some rows of a table, and some of its columns."""

@@ -20,54 +20,79 @@ if TYPE_CHECKING:
 
 MARK = "ordercast-input:"
 TASKS_PER_CORE, TASK_ROWS = 4, 4_000_000
+BUNDLE_ROWS = 100_000  # of small files that are read one after the other and worked on at once
 COMPILE_ROWS = 50_000  # a worker reads piece after piece: loading compiled loops pays early
 Work = Callable[[Any], Any]
 
 
-def _reader(folder: str, columns: Mapping[str, str], work: Work) -> Callable[[Piece], Any]:
+def _reader(folder: str, columns: Mapping[str, str], work: Work) -> Callable[[Sequence[Piece]], Any]:
     plain = dict(columns)
 
-    def read(piece: Piece) -> Any:
-        if piece.rows > COMPILE_ROWS:
+    def read(bundle: Sequence[Piece]) -> Any:
+        if sum(piece.rows for piece in bundle) > COMPILE_ROWS:
             load_compiler()
         reader.keep_memory()
         system, _ = reader.file_system(folder)
         try:
-            table = reader.tidy(reader.read(system, piece, plain), plain)
+            table = reader.tidy(_joined([reader.read(system, piece, plain) for piece in bundle]), plain)
         except InputError as error:
             raise RuntimeError(f"{MARK}{error}") from None
         try:
             return work(table)
         except InputError as error:
-            raise RuntimeError(f"{MARK}{piece.path}: {error}") from None
+            where = bundle[0].path if len(bundle) == 1 else folder
+            raise RuntimeError(f"{MARK}{where}: {error}") from None
 
     return read
+
+
+def _joined(tables: list[Any]) -> Any:
+    if len(tables) == 1:
+        return tables[0]
+    some = [table for table in tables if len(table)] or tables[:1]
+    return pa.concat_tables(some, promote_options="permissive")
+
+
+def shared_out(pieces: Sequence[Piece], cores: int) -> list[list[list[Piece]]]:
+    """Deal out pieces to tasks, as bundles that are worked on at once.
+
+    A piece costs some milliseconds and a task some 40, however few rows they have: small files that follow one another
+    are one bundle. Bundles are dealt out by size, so that no large one is left at the end.
+    """
+    rows = sum(piece.rows for piece in pieces)
+    enough = min(BUNDLE_ROWS, rows // (2 * TASKS_PER_CORE * cores))
+    bundles: list[list[Piece]] = [[]]
+    size = 0
+    for piece in pieces:
+        if bundles[-1] and size + piece.rows > enough:
+            bundles.append([])
+            size = 0
+        bundles[-1].append(piece)
+        size += piece.rows
+    tasks = min(len(bundles), max(TASKS_PER_CORE * cores, rows // TASK_ROWS))
+    bundles.sort(key=lambda bundle: -sum(piece.rows for piece in bundle))
+    return [bundles[index::tasks] for index in range(tasks)]
 
 
 def fold_pieces(
     spark: Spark, folder: str, pieces: Sequence[Piece], columns: Mapping[str, str], work: Work
 ) -> list[Any]:
-    """Return what `work` makes of every piece, on the driver: for what is small by then.
+    """Return what `work` makes of every piece, or of several small ones, on the driver: for what is small by then.
 
     No query planner: its start alone would take longer than a small audit may.
     """
     read = _reader(folder, columns, work)
 
-    def one(piece: Piece) -> bytes:
+    def one(bundle: Sequence[Piece]) -> bytes:
         sink = pa.BufferOutputStream()
-        made = read(piece)
+        made = read(bundle)
         with pa.ipc.new_stream(sink, made.schema) as stream:
             stream.write_table(made)
         return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
-    # A task costs some 40 ms of its own: small pieces share one, dealt out by size so that none is left at the end.
-    tasks = min(
-        len(pieces), max(TASKS_PER_CORE * spark.context.defaultParallelism, sum(p.rows for p in pieces) // TASK_ROWS)
-    )
-    by_size = sorted(pieces, key=lambda piece: -piece.rows)
-    dealt = [by_size[index::tasks] for index in range(tasks)]
+    dealt = shared_out(pieces, spark.context.defaultParallelism)
     try:
-        made = spark.context.parallelize(dealt, tasks).flatMap(lambda share: map(one, share)).collect()
+        made = spark.context.parallelize(dealt, len(dealt)).flatMap(lambda share: map(one, share)).collect()
     except Exception as error:  # py4j wraps what executors raise in several classes
         raise refused(error) from None
     return [pa.ipc.open_stream(data).read_all() for data in made]
@@ -82,10 +107,13 @@ def frame_of_pieces(
     def each(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             for row in batch.to_pylist():
-                yield from read(Piece(**row)).to_batches(max_chunksize=500_000)
+                for bundle in row["share"]:
+                    yield from read([Piece(**piece) for piece in bundle]).to_batches(max_chunksize=500_000)
 
-    rows = sorted(((piece.path, piece.first, piece.many, piece.rows) for piece in pieces), key=lambda row: -row[3])
-    frame = spark.sql.createDataFrame(rows, "path string, first int, many int, rows long")
+    dealt = shared_out(pieces, spark.context.defaultParallelism)
+    rows = [([[(p.path, p.first, p.many, p.rows) for p in bundle] for bundle in share],) for share in dealt]
+    kind = "struct<path: string, first: int, many: int, rows: bigint>"
+    frame = spark.sql.createDataFrame(rows, f"share array<array<{kind}>>")
     return frame.repartition(len(rows)).mapInArrow(each, schema)
 
 
@@ -105,6 +133,14 @@ def collect(frame: "DataFrame") -> Any:
     """Bring a table to the driver; what an executor refused is refused here, by the same line."""
     try:
         return frame.toArrow()
+    except Exception as error:
+        raise refused(error) from None
+
+
+def counted(frame: "DataFrame") -> int:
+    """Count the rows of a table."""
+    try:
+        return int(frame.count())
     except Exception as error:
         raise refused(error) from None
 

@@ -1,25 +1,32 @@
 """Audit on Spark: the fold on executors, piece by piece; the verdict from what comes back (audit/verdict.py)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from ordercast.audit import columns
-from ordercast.audit.facts import Known
+from ordercast.audit.facts import Facts, Known
 from ordercast.audit.fold import FOLDED, SPARK_FOLDED, fold_deliveries, fold_sends
 from ordercast.audit.kernels import Key, fresh_key
 from ordercast.audit.local import SEQUENCE, repeated
 from ordercast.audit.merge import ShuffledError, check_order
+from ordercast.audit.spread import SPARK_REDUCED, as_destinations, reduce_sends
 from ordercast.names import SiteId
 from ordercast.runs import reader
 from ordercast.runs.destinations import Destination
 from ordercast.runs.reader import Run, Table
 from ordercast.runs.schema import TEXT
+from ordercast.spark import facts
 from ordercast.spark.pieces import collect, decoded, fold_pieces, frame_of_pieces, schema_of
 from ordercast.spark.session import Spark
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TOO_MANY = pa.table([pa.array(["many"] if field.name == "kind" else [None], field.type) for field in FOLDED], FOLDED)
+"""What a piece sends when its folds are more than its part of what the driver takes."""
 HASHES_AT_MOST = 20_000_000  # that come to the driver, to see whether one is there twice
 
 
@@ -29,37 +36,84 @@ class SparkSource:
     def __init__(self, spark: Spark, folder: str, key: Key | None = None) -> None:
         self.spark, self.folder, self._key = spark, folder, key or fresh_key()
         self.run = Run(folder)
+        if self.run.membership.rows <= facts.MEMBERS_AT_MOST:
+            self.run.members  # noqa: B018 - read now: what is wrong with it is told first
 
     def _on(self, found: Table, work: Callable[[Any], Any]) -> Any:
         return pa.concat_tables(fold_pieces(self.spark, self.folder, found.pieces, found.columns, work))
 
-    def facts(self) -> Known:
-        """Fold everything, and merge the folds."""
-        return Known(self.run.members, *self.fold())
+    def facts(self) -> Facts:
+        """Fold everything. Folds that fit the driver are merged there; more stay on executors."""
+        run = self.run
+        if run.membership.rows <= facts.MEMBERS_AT_MOST:
+            folded = self._fold()
+            if folded is not None:
+                return Known(run.members, folded, self._on(run.sends, self._fold_sends))
+        rows = run.deliveries.rows + run.sends.rows + run.membership.rows
+        return facts.Spread(self, rows, self._key)
 
-    def fold(self) -> tuple[Any, Any]:
-        """Fold both tables; a site's rows that are spread over files in no order are brought together first."""
-        key, bodies = self._key, self.run.sent_bodies  # one key for all executors, or sums could not be compared
-        folded = self._on(self.run.deliveries, lambda table: fold_deliveries(table, key, sent_bodies=bodies))
+    def _fold(self) -> Any:
+        """Return the folds of deliveries, or None when there are too many of them.
+
+        One key for all executors, or sums could not be compared. A site's rows that are spread over files in no order
+        are brought together first.
+        """
+        found, fold = self.run.deliveries, self._fold_deliveries
+        share, least = facts.FOLDS_AT_MOST / max(found.rows, 1), facts.FOLDS_AT_MOST // len(found.pieces)
+
+        def some(table: Any) -> Any:
+            made = fold(table)
+            return made if len(made) <= max(least, share * len(table)) else TOO_MANY
+
+        folded = self._on(found, some)
+        if "many" in folded.column("kind").unique().to_pylist():
+            return None
         try:
             check_order(folded)
         except ShuffledError:
-            folded = self._fold_shuffled()
-        return folded, self._on(self.run.sends, lambda table: fold_sends(table, key, bodies=bodies))
+            folded = collect(self.folds(together=True)).cast(FOLDED)
+        return folded
 
-    def _fold_shuffled(self) -> Any:
-        """Sort rows by site and position first: a shuffle of everything, for logs that were never in order."""
-        found, key, bodies = self.run.deliveries, self._key, self.run.sent_bodies
+    @property
+    def _fold_deliveries(self) -> Callable[[Any], Any]:
+        key, bodies = self._key, self.run.sent_bodies
+        return lambda table: fold_deliveries(table, key, sent_bodies=bodies)
+
+    @property
+    def _fold_sends(self) -> Callable[[Any], Any]:
+        key, bodies = self._key, self.run.sent_bodies
+        return lambda table: fold_sends(table, key, bodies=bodies)
+
+    def folds(self, *, together: bool) -> "DataFrame":
+        """Return the folds of deliveries; `together`: sorted by site and position first, a shuffle of everything."""
+        found, fold = self.run.deliveries, self._fold_deliveries
+        if not together:
+            return frame_of_pieces(self.spark, self.folder, found.pieces, found.columns, fold, SPARK_FOLDED)
         known = _known(found.columns)
         frame = frame_of_pieces(self.spark, self.folder, found.pieces, found.columns, decoded, schema_of(known))
         frame = frame.repartition("site").sortWithinPartitions("site", "position")
 
-        def fold(batches: Iterator[Any]) -> Iterator[Any]:
+        def each(batches: Iterator[Any]) -> Iterator[Any]:
             for batch in batches:
                 table = pa.Table.from_batches([batch])
-                yield from fold_deliveries(reader.tidy(table, known), key, sent_bodies=bodies).to_batches()
+                yield from fold(reader.tidy(table, known)).to_batches()
 
-        return collect(frame.mapInArrow(fold, SPARK_FOLDED)).cast(FOLDED)
+        return frame.mapInArrow(each, SPARK_FOLDED)
+
+    def sends_folded(self) -> "DataFrame":
+        """Return the folds of sends."""
+        found, fold = self.run.sends, self._fold_sends
+        return frame_of_pieces(
+            self.spark, self.folder, found.pieces, found.columns, lambda table: reduce_sends(fold(table)), SPARK_REDUCED
+        )
+
+    def belongs(self) -> "DataFrame":
+        """Return who is a member of what: site, group; a group as the destination it is."""
+        found, texts = self.run.membership, self.run.texts
+        return frame_of_pieces(
+            self.spark, self.folder, found.pieces, found.columns, lambda table: as_destinations(table, texts=texts),
+            "site string, group string",
+        )  # fmt: skip
 
     def logs(self, sites: Iterable[SiteId]) -> Any:
         """Return all rows of these sites."""
