@@ -57,20 +57,33 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
     return made, tree_cpu() - cpu, time.perf_counter() - wall
 
 
-def write_log(folder: Path, rows: int, sites: int = 50, groups: int = 40, size: int = 10) -> None:
-    """Write a clean stamped log: every site's deliveries in a file of its own."""
+def write_log(
+    folder: Path,
+    rows: int,
+    sites: int = 50,
+    groups: int = 40,
+    size: int = 10,
+    *,
+    sources: int = 100,
+    parts: int = 1,
+    stamped: bool = True,
+) -> None:
+    """Write a clean log: every site's deliveries in so many files of its own."""
     random = np.random.default_rng(0)
     members = [np.sort(random.permutation(sites)[:size]) for _ in range(groups)]
     messages = rows // size
     group = random.integers(groups, size=messages).astype(np.int32)
-    source = random.integers(100, size=messages).astype(np.int32)
+    source = random.integers(sources, size=messages).astype(np.int32)
+    by_source = np.argsort(source, kind="stable")
+    begin = np.cumsum(np.bincount(source, minlength=sources)) - np.bincount(source, minlength=sources)
     number = np.empty(messages, np.int64)
-    for one in range(100):
-        own = source == one
-        number[own] = np.arange(1, own.sum() + 1)
-    sources = pa.DictionaryArray.from_arrays(pa.array(source), pa.array([f"client-{one:02d}" for one in range(100)]))
+    number[by_source] = np.arange(messages) - begin[source[by_source]] + 1
+    client = pa.array([f"client-{one:02d}" for one in range(sources)])
+    clients = pa.DictionaryArray.from_arrays(
+        pa.array(source), pa.array([f"client-{one:02d}" for one in range(sources)])
+    )
     names = pa.array([f"group-{one:02d}" for one in range(groups)])
-    sender = sources.cast(pa.string())
+    sender = clients.cast(pa.string())
     msg_id = pc.binary_join_element_wise(sender, pa.array(number).cast(pa.string()), ":")
     stamp = np.stack([np.ones(messages, np.int64), np.arange(messages)], axis=1).astype(">u8")
     for name in ("sends", "deliveries", "membership"):
@@ -101,8 +114,13 @@ def write_log(folder: Path, rows: int, sites: int = 50, groups: int = 40, size: 
             "stamp": given,
             "prev_stamp": previous,
         }
-        path = folder / "deliveries" / f"site-{site:02d}.parquet"
-        write_table(pa.table(columns), path, row_group_size=500_000)
+        own_log = pa.table(columns)
+        if not stamped:
+            own_log = own_log.drop_columns(["order_class", "stamp", "prev_stamp"])
+        for part in range(parts):
+            path = folder / "deliveries" / f"site-{site:02d}-{part:06d}.parquet"
+            cut = -(-rows_here // parts)
+            write_table(own_log.slice(part * cut, cut), path, row_group_size=500_000)
 
 
 FOLD = """

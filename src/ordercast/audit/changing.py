@@ -34,11 +34,14 @@ class Kept:
         inside = [int(at) in wanted[number] for number, at in zip(site.tolist(), position.tolist(), strict=True)]
         self.run, self.table = source.run, table.filter(pa.array(np.array(inside, np.bool_)))
 
-    def logs(self, sites: Iterable[SiteId]) -> Any:
-        """Return all rows of these sites."""
-        return among(self.table, "site", sites)
+    def logs(self, sites: Iterable[SiteId] | None) -> Any:
+        """Return all rows of these sites, or of all."""
+        return self.table if sites is None else among(self.table, "site", sites)
 
-    def sequences(self, sites: Iterable[SiteId]) -> Any:
+    def on_cycles(self, sites: Iterable[SiteId] | None) -> None:
+        """Search nothing by hashes: all names are here."""
+
+    def sequences(self, sites: Iterable[SiteId] | None, only: Any = None) -> Any:
         """Return site, position and message of every delivery."""
         return self.logs(sites).select(SEQUENCE)
 

@@ -98,7 +98,15 @@ class Facts(Protocol):
 class Known:
     """Facts of a run whose folds fit this process."""
 
-    def __init__(self, members: Mapping[GroupId, list[SiteId]], folded: Any, folded_sends: Any) -> None:
+    def __init__(
+        self,
+        members: Mapping[GroupId, list[SiteId]],
+        folded: Any,
+        folded_sends: Any,
+        search_at_most: int | None = None,
+    ) -> None:
+        """`search_at_most`: deliveries that are searched for cycles; None: however many there are."""
+        self._search_at_most = search_at_most
         self.merged: Merged = merge(folded)
         self.sent: MergedSends = merge_sends(folded_sends)
         self._groups, self._members = members, Members(members)
@@ -183,7 +191,7 @@ class Known:
             sites = {group: self._members.of(group) for group in self.merged.classes}
         return apart_of(sites, self.merged.classes, rule)
 
-    def kinds(self, *, collide: bool) -> Mapping[SiteId, int]:
+    def kinds(self, *, collide: bool) -> Mapping[SiteId, int] | None:
         """Return one site for all with the same groups and the same sequence, and how many it stands for."""
         groups_of: dict[SiteId, set[Destination]] = {}
         for site, group in self.merged.sets:
@@ -194,7 +202,8 @@ class Known:
             kind = site if collide else (frozenset(groups_of[site]), self.merged.sites[site])
             first = kinds.setdefault(kind, site)
             many[first] = many.get(first, 0) + 1
-        return many
+        rows = sum(self.merged.sites[site][0] for site in many)
+        return many if self._search_at_most is None or rows <= self._search_at_most else None
 
     def sites(self) -> Collection[SiteId]:
         """Return the sites that delivered something."""

@@ -72,7 +72,10 @@ class LocalSource:
         alike = repeated(hashed)
         return self._sends.filter(pa.array(np.isin(hashed, alike))), len(alike)
 
-    def sequences(self, sites: Iterable[SiteId]) -> Any:
+    def on_cycles(self, sites: Iterable[SiteId] | None) -> None:
+        """Search nothing by hashes: all names are here."""
+
+    def sequences(self, sites: Iterable[SiteId] | None, only: Hashes | None = None) -> Any:
         """Return site, position and message of every delivery."""
         return self.logs(sites).select(SEQUENCE)
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ordercast.audit.columns import codes, listed
+from ordercast.audit.kernels import Hashes
 from ordercast.names import SiteId
 from ordercast.runs.destinations import Destination, groups_of
 from ordercast.runs.reader import Told
@@ -13,6 +14,7 @@ from ordercast.verify.findings import Delivery, MsgId, Sent
 
 if TYPE_CHECKING:
     from ordercast.audit.facts import Facts
+    from ordercast.audit.search import Suspected
 
 COLUMN = {"groups": "group", "number": "source_seq", "body": "body_hash"}
 """Where a column has another name than the field."""
@@ -46,8 +48,12 @@ class Source(Protocol):
         """Return the sends whose ids have the hash of another, and how many such hashes there are."""
         ...
 
-    def sequences(self, sites: Iterable[SiteId]) -> Any:
-        """Return site, position and message of every delivery."""
+    def on_cycles(self, sites: Iterable[SiteId] | None) -> "Suspected | None":
+        """Search the logs of these sites, or of all, by hashes; None where names are searched at once."""
+        ...
+
+    def sequences(self, sites: Iterable[SiteId] | None, only: Hashes | None = None) -> Any:
+        """Return site, position and message of deliveries: of some sites or all, of messages of these hashes or all."""
         ...
 
 

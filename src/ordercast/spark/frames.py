@@ -14,9 +14,10 @@ import pyarrow as pa
 from ordercast.audit import columns
 from ordercast.audit.facts import Facts, Known
 from ordercast.audit.fold import FOLDED, SPARK_FOLDED, fold_deliveries, fold_sends
-from ordercast.audit.kernels import Key, fresh_key
+from ordercast.audit.kernels import Hashes, Key, fresh_key
 from ordercast.audit.local import SEQUENCE
 from ordercast.audit.merge import ShuffledError, check_order
+from ordercast.audit.search import Suspected, on_cycles
 from ordercast.audit.spread import SPARK_REDUCED, as_destinations, reduce_sends
 from ordercast.errors import InputError
 from ordercast.membership.toml import check_group
@@ -27,6 +28,7 @@ from ordercast.runs.reader import Table, Told
 from ordercast.runs.schema import BINARY, GROUPS, LISTS, TEXT, WHOLE
 from ordercast.spark import facts
 from ordercast.spark.pieces import COMPILE_ROWS, MARK, collect, counted, decoded, schema_of
+from ordercast.spark.searching import hashed, with_hashes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -177,7 +179,7 @@ class FrameSource:
         except ShuffledError:
             folded = collect(self.folds(together=True)).cast(FOLDED)
         sends = self._on(self._sends, self.run.sends, self._fold_sends, SPARK_FOLDED)
-        return Known(self._members, folded, sends.cast(FOLDED))
+        return Known(self._members, folded, sends.cast(FOLDED), search_at_most=facts.SEARCH_AT_MOST)
 
     @property
     def _fold_sends(self) -> Callable[[Any], Any]:
@@ -209,24 +211,39 @@ class FrameSource:
 
     def _rows(self, frame: "DataFrame", table: Table, work: Callable[[Any], Any], names: Iterable[str] = ()) -> Any:
         """Return some rows of a table, and some of its columns."""
+        found, kinds = self._picked(frame, table, work, names)
+        return reader.tidy(collect(found), kinds)
+
+    def _picked(
+        self, frame: "DataFrame", table: Table, work: Callable[[Any], Any], names: Iterable[str]
+    ) -> "tuple[DataFrame, dict[str, str]]":
         kinds = {name: TEXT if name == "group" else kind for name, kind in table.columns.items()}
         kinds = {name: kinds[name] for name in names or kinds}
         wanted = list(kinds)
-        found = self._on(frame, table, lambda one: decoded(work(one).select(wanted)), schema_of(kinds))
-        return reader.tidy(found, kinds)
+        return self._frame(frame, table, lambda one: decoded(work(one).select(wanted)), schema_of(kinds)), kinds
 
     def logs(self, sites: Iterable[SiteId]) -> Any:
         """Return all rows of these sites."""
         return self._rows(*self._of_sites(sites))
 
-    def sequences(self, sites: Iterable[SiteId]) -> Any:
-        """Return site, position and message of every delivery."""
-        return self._rows(*self._of_sites(sites), SEQUENCE)
+    def on_cycles(self, sites: Iterable[SiteId] | None) -> Suspected:
+        """Search the logs of these sites, or of all, by hashes: executors send eight bytes a delivery."""
+        frame, table, only = self._of_sites(sites)
+        rows = self._picked(frame, table, only, SEQUENCE)[0]
+        return on_cycles(collect(hashed(rows, self._key)))
 
-    def _of_sites(self, sites: Iterable[SiteId]) -> "tuple[DataFrame, Table, Callable[[Any], Any]]":
+    def sequences(self, sites: Iterable[SiteId] | None, only: Hashes | None = None) -> Any:
+        """Return site, position and message of deliveries: of some sites or all, of messages of these hashes or all."""
+        frame, table, own = self._of_sites(sites)
+        messages = with_hashes(only, self._key)
+        return self._rows(frame, table, lambda rows: messages(own(rows)), SEQUENCE)
+
+    def _of_sites(self, sites: Iterable[SiteId] | None) -> "tuple[DataFrame, Table, Callable[[Any], Any]]":
         """Return how to find the rows of some sites: the source of the table may help, when they are few."""
         from pyspark.sql import functions as F  # noqa: N812
 
+        if sites is None:
+            return self._deliveries, self.run.deliveries, _all
         wanted = sorted(sites)
         if len(wanted) <= SITES_IN_A_QUERY:
             return self._deliveries.where(F.col("site").isin(wanted)), self.run.deliveries, _all

@@ -9,9 +9,10 @@ import pyarrow as pa
 from ordercast.audit import columns
 from ordercast.audit.facts import Facts, Known
 from ordercast.audit.fold import FOLDED, SPARK_FOLDED, fold_deliveries, fold_sends
-from ordercast.audit.kernels import Key, fresh_key
+from ordercast.audit.kernels import Hashes, Key, fresh_key
 from ordercast.audit.local import SEQUENCE, repeated
 from ordercast.audit.merge import ShuffledError, check_order
+from ordercast.audit.search import Suspected, hashed_logs, on_cycles
 from ordercast.audit.spread import SPARK_REDUCED, as_destinations, reduce_sends
 from ordercast.names import SiteId
 from ordercast.runs import reader
@@ -20,6 +21,7 @@ from ordercast.runs.reader import Run, Table
 from ordercast.runs.schema import TEXT
 from ordercast.spark import facts
 from ordercast.spark.pieces import collect, decoded, fold_pieces, frame_of_pieces, schema_of
+from ordercast.spark.searching import hashed, with_hashes
 from ordercast.spark.session import Spark
 
 if TYPE_CHECKING:
@@ -48,7 +50,8 @@ class SparkSource:
         if run.membership.rows <= facts.MEMBERS_AT_MOST:
             folded = self._fold()
             if folded is not None:
-                return Known(run.members, folded, self._on(run.sends, self._fold_sends))
+                sends = self._on(run.sends, self._fold_sends)
+                return Known(run.members, folded, sends, search_at_most=facts.SEARCH_AT_MOST)
         rows = run.deliveries.rows + run.sends.rows + run.membership.rows
         return facts.Spread(self, rows, self._key)
 
@@ -153,10 +156,23 @@ class SparkSource:
     def _some_sends(self, work: Callable[[Any], Any]) -> Any:
         return reader.tidy(self._on(self.run.sends, work), _known(self.run.sends.columns))
 
-    def sequences(self, sites: Iterable[SiteId]) -> Any:
-        """Return site, position and message of every delivery."""
-        only = _only("site", sites)
-        found = self._on(self.run.deliveries, lambda table: only(table).select(SEQUENCE))
+    def on_cycles(self, sites: Iterable[SiteId] | None) -> Suspected:
+        """Search the logs of these sites, or of all, by hashes: executors send eight bytes a delivery."""
+        key, only = self._key, _only("site", sites)
+        found = self.run.deliveries
+        try:
+            return on_cycles(self._on(found, lambda table: hashed_logs(only(table), key)))
+        except ShuffledError:
+            kinds = schema_of({name: found.columns[name] for name in SEQUENCE})
+            rows = frame_of_pieces(
+                self.spark, self.folder, found.pieces, found.columns, lambda t: decoded(only(t).select(SEQUENCE)), kinds
+            )
+            return on_cycles(collect(hashed(rows, key)))
+
+    def sequences(self, sites: Iterable[SiteId] | None, only: Hashes | None = None) -> Any:
+        """Return site, position and message of deliveries: of some sites or all, of messages of these hashes or all."""
+        own, messages = _only("site", sites), with_hashes(only, self._key)
+        found = self._on(self.run.deliveries, lambda table: messages(own(table).select(SEQUENCE)))
         return reader.tidy(found, {name: self.run.deliveries.columns[name] for name in SEQUENCE})
 
 
@@ -165,6 +181,8 @@ def _known(columns: Mapping[str, str]) -> dict[str, str]:
     return {name: TEXT if name == "group" else kind for name, kind in columns.items()}
 
 
-def _only(name: str, values: Iterable[str]) -> Callable[[Any], Any]:
+def _only(name: str, values: Iterable[str] | None) -> Callable[[Any], Any]:
+    if values is None:
+        return lambda table: table
     wanted = sorted(values)
     return lambda table: columns.among(table, name, wanted)
