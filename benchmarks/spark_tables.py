@@ -79,9 +79,7 @@ def write_log(
     number = np.empty(messages, np.int64)
     number[by_source] = np.arange(messages) - begin[source[by_source]] + 1
     client = pa.array([f"client-{one:02d}" for one in range(sources)])
-    clients = pa.DictionaryArray.from_arrays(
-        pa.array(source), pa.array([f"client-{one:02d}" for one in range(sources)])
-    )
+    clients = pa.DictionaryArray.from_arrays(pa.array(source), client)
     names = pa.array([f"group-{one:02d}" for one in range(groups)])
     sender = clients.cast(pa.string())
     msg_id = pc.binary_join_element_wise(sender, pa.array(number).cast(pa.string()), ":")

@@ -15,6 +15,9 @@ from ordercast.audit.fold import in_order
 from ordercast.audit.kernels import Hashes, Ints, Key
 from ordercast.audit.merge import ShuffledError, coded
 
+NOTHING = pa.table(
+    [pa.array([], kind) for kind in (pa.string(), pa.int64(), pa.int64(), pa.binary())], ["site", "p0", "p1", "hashes"]
+)
 HASHED = "site string, p0 bigint, p1 bigint, hashes binary"
 
 
@@ -29,6 +32,8 @@ class Suspected(NamedTuple):
 
 def hashed_logs(table: Any, key: Key) -> Any:
     """Return per site of a piece: the first and the last position, and the hashes of its messages in order."""
+    if not len(table):
+        return NOTHING
     site, sites = codes(table, "site")
     position = table.column("position").to_numpy()
     order = in_order(site, position, len(sites))

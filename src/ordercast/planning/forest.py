@@ -83,7 +83,7 @@ class Forest:
         return np.concatenate([self.graph.node_site, self.hub_site])
 
     @cached_property
-    def _sizes(self) -> tuple[Offsets, Indices]:
+    def _sizes(self) -> tuple[Offsets, Indices, Offsets]:
         graph = self.graph
         return kernels.route_sizes(graph.membership.group_ptr, graph.member_node, self.parent, self.entry)
 
@@ -106,13 +106,23 @@ class Forest:
         return np.diff(self._sizes[0]) + 1 - np.diff(self.graph.membership.group_ptr)
 
     @property
+    def passes(self) -> Offsets:
+        """How many groups' messages cross the edge above each node."""
+        return self._sizes[2]
+
+    @property
     def load(self) -> Offsets:
         """Messages sent plus received per site when every group gets one message from outside."""
-        site = self.node_site
-        lower = self.routes[1]
-        sites = len(self.graph.membership.sites)
-        received = np.bincount(site[lower], minlength=sites) + np.bincount(site[self.entry], minlength=sites)
-        return received + np.bincount(site[self.parent[lower]], minlength=sites)
+        return self.load_of(np.ones(len(self.graph.membership.sites), np.int64))
+
+    def load_of(self, weight: Offsets) -> Offsets:
+        """Return the load of each site where a site receives for so many that are all sent to by its parent."""
+        site, passes = self.node_site, self.passes
+        load = np.bincount(site[self.entry], minlength=len(weight)).astype(np.int64)
+        np.add.at(load, site, passes)
+        below = np.flatnonzero(self.parent >= 0)
+        np.add.at(load, site[self.parent[below]], (passes * weight[site])[below])
+        return load
 
     def cost(self, weights: Weights | None = None) -> Cost:
         """Sum up: the exact definitions are in docs/formats.md."""

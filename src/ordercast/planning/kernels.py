@@ -4,6 +4,8 @@ Everything here works on plain index arrays (see `Membership` and `Forest`) and 
 million memberships nor a tree ten thousand levels deep is special.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -288,44 +290,111 @@ def node_depths(parent: Ints) -> Ints:
     return depth
 
 
+class Tree(NamedTuple):
+    """A forest, prepared for questions about ancestors."""
+
+    depth: Ints
+    downwards: Ints
+    """The nodes, each after its parent."""
+    place: Ints
+    """The place of each node in a walk that goes down first: a subtree is a range."""
+    node_at: Ints
+    head: Ints
+    """The top of each node's heavy path (Sleator and Tarjan): there are few on the way from a node to its root."""
+
+
+@kernel
+def tree_of(parent: Ints) -> Tree:
+    """Prepare a forest for questions about ancestors."""
+    nodes = len(parent)
+    depth = node_depths(parent)
+    downwards = np.argsort(depth, kind="mergesort").astype(np.int32)
+    size = np.ones(nodes, np.int32)
+    for at in range(nodes - 1, -1, -1):
+        n = downwards[at]
+        if parent[n] >= 0:
+            size[parent[n]] += size[n]
+    heavy = np.full(nodes, -1, np.int32)
+    for n in downwards:
+        above = parent[n]
+        if above >= 0 and (heavy[above] < 0 or size[n] > size[heavy[above]]):
+            heavy[above] = n
+    place, node_at = np.empty(nodes, np.int32), np.empty(nodes, np.int32)
+    free, head = np.empty(nodes, np.int32), np.empty(nodes, np.int32)
+    roots = 0
+    for n in downwards:
+        above = parent[n]
+        if above < 0:
+            place[n] = roots
+            roots += size[n]
+        else:
+            place[n] = free[above]
+            free[above] += size[n]
+        free[n] = place[n] + 1
+        node_at[place[n]] = n
+        head[n] = head[above] if above >= 0 and heavy[above] == n else n
+    return Tree(depth, downwards, place, node_at, head)
+
+
+@kernel
+def lowest_above(head: Ints, depth: Ints, parent: Ints, a: int, b: int) -> int:
+    """Return the lowest node above two nodes of one tree."""
+    while head[a] != head[b]:
+        if depth[head[a]] >= depth[head[b]]:
+            a = parent[head[a]]
+        else:
+            b = parent[head[b]]
+    return a if depth[a] <= depth[b] else b
+
+
 @kernel
 def lowest_entries(group_ptr: Longs, member_node: Ints, parent: Ints) -> Ints:
     """Return the lowest node above all members of each group: the nearest place that can order it."""
-    depth = node_depths(parent)
+    tree = tree_of(parent)
     entry = np.empty(len(group_ptr) - 1, np.int32)
     for g in range(len(group_ptr) - 1):
         top = member_node[group_ptr[g]]
         for at in range(group_ptr[g] + 1, group_ptr[g + 1]):
-            other = member_node[at]
-            while top != other:
-                if depth[top] >= depth[other]:
-                    top = parent[top]
-                else:
-                    other = parent[other]
+            top = lowest_above(tree.head, tree.depth, parent, top, member_node[at])
         entry[g] = top
     return entry
 
 
 @kernel
-def route_sizes(group_ptr: Longs, member_node: Ints, parent: Ints, entry: Ints) -> tuple[Longs, Ints]:
-    """Count the edges each group's messages cross, and its depth: hops from the entry to the farthest member."""
-    groups = len(group_ptr) - 1
-    node_depth = node_depths(parent)
-    stamp = np.full(len(parent), -1, np.int32)
+def route_sizes(group_ptr: Longs, member_node: Ints, parent: Ints, entry: Ints) -> tuple[Longs, Ints, Longs]:
+    """Measure the routes of all groups without walking them: in a deep tree that would be quadratic.
+
+    Returns offsets per group of the edges its messages cross; its depth, hops from the entry to the farthest member;
+    and per node how many groups cross the edge above it. With the members in the order of a walk that goes down first,
+    a route is the paths to all members, less the path to where each two neighbours part, less the path to the entry.
+    """
+    groups, tree = len(group_ptr) - 1, tree_of(parent)
+    passes = np.zeros(len(parent), np.int64)
     crossed = np.zeros(groups + 1, np.int64)
     depth = np.zeros(groups, np.int32)
     for g in range(groups):
-        stamp[entry[g]] = g
-        for at in range(group_ptr[g], group_ptr[g + 1]):
-            n = member_node[at]
-            depth[g] = max(depth[g], node_depth[n] - node_depth[entry[g]])
-            while stamp[n] != g:
-                stamp[n] = g
-                crossed[g + 1] += 1
-                n = parent[n]
-    for g in range(groups):
-        crossed[g + 1] += crossed[g]
-    return crossed, depth
+        own = tree.place[member_node[group_ptr[g] : group_ptr[g + 1]]]
+        own.sort()
+        top = entry[g]
+        passes[top] -= 1
+        edges = -np.int64(tree.depth[top])
+        before = -1
+        for place in own:
+            n = tree.node_at[place]
+            depth[g] = max(depth[g], tree.depth[n] - tree.depth[top])
+            edges += tree.depth[n]
+            passes[n] += 1
+            if before >= 0:
+                parting = lowest_above(tree.head, tree.depth, parent, before, n)
+                edges -= tree.depth[parting]
+                passes[parting] -= 1
+            before = n
+        crossed[g + 1] = crossed[g] + edges
+    for at in range(len(parent) - 1, -1, -1):
+        n = tree.downwards[at]
+        if parent[n] >= 0:
+            passes[parent[n]] += passes[n]
+    return crossed, depth, passes
 
 
 @kernel

@@ -184,16 +184,11 @@ def _planned(membership: Membership, weight: Any, metas: Any, memberships: int, 
 
 def weighted_cost(forest: Forest, weight: Any) -> Cost:
     """Sum up, with every twin counted for all the sites it stands for: they are leaves below the same parent."""
-    site, lower = forest.node_site, forest.routes[1]
-    sites = len(forest.graph.membership.sites)
-    down = weight[site[lower]]
-    received = np.bincount(site[lower], minlength=sites) + np.bincount(site[forest.entry], minlength=sites)
-    load = received + np.bincount(site[forest.parent[lower]], weights=down, minlength=sites).astype(np.int64)
     return Cost(
         mean_depth=float(forest.depth.mean()),
         mean_extra=float(forest.extra.mean()),
-        max_load=int(load.max()),
-        messages=int(down.sum()) + len(forest.entry),
+        max_load=int(forest.load_of(weight).max()),
+        messages=int((forest.passes * weight[forest.node_site]).sum()) + len(forest.entry),
     )
 
 

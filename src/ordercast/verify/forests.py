@@ -24,18 +24,19 @@ def judge_forest(
     coarse[finest] = labels
     if bool((coarse[finest] != labels).any()):
         return Finding(str(level), "the classes are too fine for the level")
-    top = np.where(parent < 0, np.arange(len(parent)), parent)
+    start = np.where(parent < 0, np.arange(len(parent)), parent)
+    top, depth = start, (parent >= 0).astype(np.int64)
     for _ in range(len(parent).bit_length()):
-        top = top[top]  # twice as far up each time
+        depth, top = depth + depth[top], top[top]  # twice as far up each time
     if bool((parent[top] >= 0).any()):
         return Finding("forest", "edges lead in a circle")
     node, goal = member_node.astype(np.int64), entry[group_of].astype(np.int64)
-    left = np.flatnonzero(node != goal)
-    while len(left):
-        up = parent[node[left]]
-        if bool((up < 0).any()):
-            number = int(group_of[left[up < 0][0]])
-            return Finding("PG2", f"a member of group number {number} is not below the group's entry")
-        node[left] = up
-        left = left[node[left] != goal[left]]
+    way = depth[node] - depth[goal]
+    top = start
+    for bit in range(len(parent).bit_length()):  # up by as many edges as the member is deeper than the entry
+        node = np.where(way >> bit & 1, top[node], node)
+        top = top[top]
+    if bool((node != goal).any()):
+        number = int(group_of[int(np.argmax(node != goal))])
+        return Finding("PG2", f"a member of group number {number} is not below the group's entry")
     return None
