@@ -43,9 +43,9 @@ def sets_of_sites(table: Any) -> Any:
 def merged(path: str, parts: list[Any]) -> Any:
     """Return meta (its first site), n, groups of every meta-group, from the pieces of a whole table."""
     column = {name: [part.column(name).chunk(0).values for part in parts] for name in parts[0].column_names}
-    groups = pa.concat_arrays(column["groups"]).unique()
-    groups = groups.take(pc.sort_indices(groups))
-    sets = pa.concat_arrays([_renumbered(*both, groups) for both in zip(column["sets"], column["groups"], strict=True)])
+    groups, number = _numbered(pa.concat_arrays(column["groups"]))
+    begins = np.cumsum([0, *(len(own) for own in column["groups"])])
+    sets = pa.concat_arrays([_renumbered(own, number[at:]) for own, at in zip(column["sets"], begins, strict=False)])
     sets = sets.dictionary_encode()
     first = np.cumsum([0, *(len(own) for own in column["sets"])])
     at = [own.to_numpy() + begin for own, begin in zip(column["set"], first[:-1], strict=True)]
@@ -122,10 +122,18 @@ def _numbers(sets: Any) -> Lists:
     return (strings.offsets.astype(np.int64) - begin) // 4, numbers
 
 
-def _renumbered(sets: Any, own: Any, groups: Any) -> Any:
+def _numbered(names: Any) -> tuple[Any, Ints]:
+    """Return the different names in their order, and the number of each."""
+    coded = names.dictionary_encode()
+    order = pc.sort_indices(coded.dictionary)
+    rank = np.empty(len(order), np.int32)
+    rank[order.to_numpy()] = np.arange(len(order), dtype=np.int32)
+    return coded.dictionary.take(order), rank[coded.indices.to_numpy()]
+
+
+def _renumbered(sets: Any, number: Ints) -> Any:
     """Write a piece's sets in the numbers of all groups: both are in the order of names, so they stay ascending."""
     ptr, numbers = _numbers(sets)
-    number = pc.index_in(own, value_set=groups).to_numpy()
     return _bytes((ptr, number[numbers]))
 
 

@@ -5,9 +5,10 @@ left after that fits the driver, where the near-linear kernels find classes and 
 hang below their representative. The result is the in-process planner's, site by site.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -109,40 +110,61 @@ def plan_metagroups(path: str, metas: Any, request: Request) -> SparkPlan:
     return _planned(membership, weight, metas, int(many.sum()), request)
 
 
+class Names(Sequence[str]):
+    """Names in an Arrow column: millions of them take their bytes, not an object each."""
+
+    def __init__(self, column: Any) -> None:
+        self.column = column
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> "Names": ...
+
+    def __getitem__(self, at: int | slice) -> "str | Names":
+        return Names(self.column[at]) if isinstance(at, slice) else str(self.column[at].as_py())
+
+    def __iter__(self) -> Iterator[str]:
+        for at in range(0, len(self.column), 100_000):
+            yield from self.column.slice(at, 100_000).to_pylist()
+
+
 def compressed(path: str, metas: Any) -> tuple[Membership, Any]:
-    """Build the membership of representatives, and of a twin for each that stands for more; with their weights."""
-    site_names, many = metas.column("meta").to_pylist(), metas.column("n").to_numpy()
+    """Build the membership of representatives, and of a twin for each that stands for more; with their weights.
+
+    Meta-groups come in the order of their representatives' names; a twin's name is right behind.
+    """
+    site_names, many = reader.one(metas.column("meta")), metas.column("n").to_numpy()
     lists = reader.one(metas.column("groups"))
     of_list = lists.flatten().dictionary_encode()
-    group_names = of_list.dictionary.to_pylist()
-    if "" in site_names or "" in group_names:
+    if pc.any(pc.equal(site_names, "")).as_py() or pc.any(pc.equal(of_list.dictionary, "")).as_py():
         raise InputError(f"{path}: a site or a group has an empty name")
-    if taken := next((name for name in site_names if name.endswith(TWIN)), None):
-        raise InputError(f"{path}: site {taken!r} ends in a null character, which plans on Spark need for themselves")
-    twins = [name + TWIN for name, standing in zip(site_names, many.tolist(), strict=True) if standing > 1]
-    names = sorted(site_names + twins)
-    number = {name: index for index, name in enumerate(names)}
-    groups = sorted(group_names)
-    own = np.array([number[name] for name in site_names], np.int64)
-    s = np.repeat(np.arange(len(own)), lists.value_lengths().to_numpy())
-    g = _rank(group_names, groups)[of_list.indices.to_numpy()]
-    twin = many[s] > 1  # a twin sorts right behind its representative
-    key = np.concatenate([g, g[twin]]) * len(names) + np.concatenate([own[s], own[s[twin]] + 1])
+    if len(taken := site_names.filter(pc.ends_with(site_names, TWIN))):
+        name = taken[0].as_py()
+        raise InputError(f"{path}: site {name!r} ends in a null character, which plans on Spark need for themselves")
+    twin = many > 1
+    own = np.arange(len(many)) + np.cumsum(twin) - twin
+    twins = pc.binary_join_element_wise(site_names.filter(pa.array(twin)), TWIN, "")
+    names = pa.concat_arrays([site_names, twins]).take(pa.array(np.argsort(np.concatenate([own, own[twin] + 1]))))
+    order = pc.sort_indices(of_list.dictionary)
+    groups, rank = of_list.dictionary.take(order), np.empty(len(order), np.int64)
+    rank[order.to_numpy()] = np.arange(len(order))
+    s, g = np.repeat(np.arange(len(own)), lists.value_lengths().to_numpy()), rank[of_list.indices.to_numpy()]
+    key = np.concatenate([g, g[twin[s]]]) * len(names) + np.concatenate([own[s], own[s[twin[s]]] + 1])
     key.sort()
     if bool((key[1:] == key[:-1]).any()):
         twice = int(key[1:][key[1:] == key[:-1]][0])
-        name, of = names[twice % len(names)].rstrip(TWIN), groups[twice // len(names)]
+        name, of = names[twice % len(names)].as_py().rstrip(TWIN), groups[twice // len(names)].as_py()
         raise InputError(f"{path}: {name!r} appears twice in group {of!r}")
     ptr = np.zeros(len(groups) + 1, np.int64)
     np.cumsum(np.bincount(key // len(names), minlength=len(groups)), out=ptr[1:])
     weight = np.ones(len(names), np.int64)
-    weight[own[many > 1] + 1] = many[many > 1] - 1
-    return Membership(tuple(names), tuple(groups), ptr, (key % len(names)).astype(np.int32)), weight
-
-
-def _rank(names: list[str], in_order: list[str]) -> Any:
-    number = {name: index for index, name in enumerate(in_order)}
-    return np.array([number[name] for name in names], np.int64)
+    weight[own[twin] + 1] = many[twin] - 1
+    return Membership(Names(names), Names(groups), ptr, (key % len(names)).astype(np.int32)), weight
 
 
 def _planned(membership: Membership, weight: Any, metas: Any, memberships: int, request: Request) -> SparkPlan:
@@ -155,14 +177,13 @@ def _planned(membership: Membership, weight: Any, metas: Any, memberships: int, 
         )
     first = np.full(int(labels.max()) + 1, -1, np.int64)
     first[labels[::-1]] = np.arange(len(labels))[::-1]
-    class_names = [membership.groups[g] for g in first.tolist()]
     site = forest.node_site
-    names = pa.array(membership.sites, pa.string())
-    of_class = pa.array(class_names, pa.string())
+    names, of_group = (_column(own) for own in (membership.sites, membership.groups))
+    of_class = of_group.take(pa.array(first))
     sizes = np.bincount(membership.edge_groups, weights=weight[membership.group_sites], minlength=len(labels))
     groups = pa.table(
         {
-            "group": pa.array(membership.groups, pa.string()),
+            "group": of_group,
             "order_class": of_class.take(pa.array(labels)),
             "entry": names.take(pa.array(site[forest.entry])),
             "members": pa.array(sizes.astype(np.int64)),
@@ -180,6 +201,10 @@ def _planned(membership: Membership, weight: Any, metas: Any, memberships: int, 
         }
     )
     return SparkPlan(groups, nodes, metas, cost, int(labels.max()) + 1, memberships)
+
+
+def _column(names: Sequence[str]) -> Any:
+    return names.column if isinstance(names, Names) else pa.array(names, pa.string())
 
 
 def weighted_cost(forest: Forest, weight: Any) -> Cost:
