@@ -66,11 +66,11 @@ class LocalSource:
         """Return the sends of these messages."""
         return among(self._sends, "msg_id", ids)
 
-    def sends_alike(self) -> tuple[Any, int]:
-        """Return the sends whose ids have the hash of another, and how many such hashes there are."""
+    def sends_alike(self) -> tuple[Any, int, bool]:
+        """Return the sends whose ids have the hash of another, how many such hashes there are, and no more."""
         hashed = hashes(self._sends.column("msg_id"), self._key)
         alike = repeated(hashed)
-        return self._sends.filter(pa.array(np.isin(hashed, alike))), len(alike)
+        return self._sends.filter(pa.array(np.isin(hashed, alike))), len(alike), False
 
     def on_cycles(self, sites: Iterable[SiteId] | None) -> None:
         """Search nothing by hashes: all names are here."""

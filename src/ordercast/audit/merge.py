@@ -4,6 +4,7 @@ The pieces of a site are put in the order of their positions. Then a sum over a 
 order holds along a site when it holds inside each piece and from the end of one piece to the beginning of the next.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -250,5 +251,6 @@ def _whole(sites: Sites) -> dict[SiteId, list[tuple[int, int, bool]]]:
 
 def _no_gap(pieces: list[tuple[int, int, bool]], begin: int, end: int) -> bool:
     """Whether no position between these two is missing."""
-    touched = [piece for piece in pieces if piece[1] >= begin and piece[0] <= end]
+    first, last = bisect_left(pieces, begin, key=lambda one: one[1]), bisect_right(pieces, end, key=lambda one: one[0])
+    touched = pieces[first:last]
     return all(piece[2] for piece in touched) and all(one[1] + 1 == other[0] for one, other in pairwise(touched))

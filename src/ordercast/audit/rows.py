@@ -44,8 +44,8 @@ class Source(Protocol):
         """Return the sends of these messages."""
         ...
 
-    def sends_alike(self) -> tuple[Any, int]:
-        """Return the sends whose ids have the hash of another, and how many such hashes there are."""
+    def sends_alike(self) -> tuple[Any, int, bool]:
+        """Return the sends whose ids have the hash of another, how many hashes, and whether there are more."""
         ...
 
     def on_cycles(self, sites: Iterable[SiteId] | None) -> "Suspected | None":

@@ -116,7 +116,7 @@ def _judged(source: Source, facts: Facts, level: str, *, running: bool) -> Verdi
         raise InputError("deliveries/: no rows")
     verdict = Verdict(level, facts.rows)
     verdict.notes += judge_bodies(source, verdict.properties["body"])
-    ids, collide = _judge_ids(source, verdict.properties["creation"])
+    ids, collide = _judge_ids(source, verdict)
     suspects = facts.suspects(ids, everyone=collide)  # where hashes collide, equal sums say nothing
     looked = Looked()
     if suspects.rows:
@@ -144,14 +144,17 @@ def judge_bodies(source: Source, found: Answer) -> list[str]:
     return []
 
 
-def _judge_ids(source: Source, found: Answer) -> tuple[set[Destination], bool]:
+def _judge_ids(source: Source, verdict: Verdict) -> tuple[set[Destination], bool]:
     """An id names one message; returns the destinations of those that do not, and whether hashes of ids collide."""
-    alike, hashes = source.sends_alike()
+    alike, hashes, more = source.sends_alike()
     sends = Sends()
     sends.add(alike)
+    if more:
+        verdict.notes.append(f"ids: {hashes:,} that may not be unique were looked at, and there are more")
+        verdict.leave_open(("creation",))
     groups: set[Destination] = set()
     for msg_id, every in sorted(sends.more.items()):
-        found.add(findings.two_sends(msg_id, every))
+        verdict.properties["creation"].add(findings.two_sends(msg_id, every))
         groups |= {destination(sent.groups) for sent in every}
     return groups, len(sends.one) > hashes
 

@@ -31,6 +31,7 @@ TASK_ROWS = 250_000  # folds, or rows of destinations, that a task takes at once
 SUSPECTS_AT_MOST = 200_000  # that are named to the driver
 PAIRS_AT_MOST = 12_000_000  # of sites and groups, or classes, that come to the driver as numbers, to judge classes
 SEARCH_AT_MOST = 40_000_000  # deliveries that are searched for cycles
+ALIKE_AT_MOST = 1_000_000  # ids that may not be unique
 SEVERAL_AT_MOST = 1_000  # destinations in several classes that are told by name
 
 

@@ -28,7 +28,7 @@ from ordercast.runs.reader import Table, Told
 from ordercast.runs.schema import BINARY, GROUPS, LISTS, TEXT, WHOLE
 from ordercast.spark import facts
 from ordercast.spark.pieces import COMPILE_ROWS, MARK, collect, counted, decoded, schema_of
-from ordercast.spark.searching import hashed, with_hashes
+from ordercast.spark.searching import hashed, repeated_hashes, with_hashes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -257,23 +257,24 @@ class FrameSource:
         """Return the sends of these messages."""
         return self._rows(self._sends, self.run.sends, _only("msg_id", ids))
 
-    def sends_alike(self) -> tuple[Any, int]:
-        """Return the sends whose ids have the hash of another, and how many such hashes there are."""
+    def sends_alike(self) -> tuple[Any, int, bool]:
+        """Return the sends whose ids have the hash of another, how many hashes, and whether there are more."""
         key = self._key
 
         def hashed(table: Any) -> Any:
             return pa.table([pa.array(columns.hashes(table.column("msg_id"), key).view(np.int64))], names=["hash"])
 
         every = self._frame(self._sends, self.run.sends, hashed, "hash bigint")
-        counted = collect(every.groupBy("hash").count().where("count > 1").select("hash"))
-        alike = counted.column("hash").to_numpy().view(np.uint64)
+        counted = collect(repeated_hashes(every))
+        found = counted.column("hash").to_numpy().view(np.uint64)
+        alike, more = found[: facts.ALIKE_AT_MOST], len(found) > facts.ALIKE_AT_MOST
 
         def among(table: Any) -> Any:
             return table.filter(pa.array(np.isin(columns.hashes(table.column("msg_id"), key), alike)))
 
         if not len(alike):
-            return self._rows(self._sends.limit(0), self.run.sends, _all), 0
-        return self._rows(self._sends, self.run.sends, among), len(alike)
+            return self._rows(self._sends.limit(0), self.run.sends, _all), 0, False
+        return self._rows(self._sends, self.run.sends, among), len(alike), more
 
 
 def _all(table: Any) -> Any:

@@ -12,11 +12,17 @@ from ordercast.audit.local import SEQUENCE
 from ordercast.audit.search import HASHED, hashed_logs
 from ordercast.runs import reader
 from ordercast.runs.schema import TEXT, WHOLE
+from ordercast.spark.facts import ALIKE_AT_MOST
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 KINDS = dict(zip(SEQUENCE, (TEXT, WHOLE, TEXT), strict=True))
+
+
+def repeated_hashes(every: "DataFrame") -> "DataFrame":
+    """Return the hashes that are there more than once: as many as are looked at, and one more."""
+    return every.groupBy("hash").count().where("count > 1").select("hash").limit(ALIKE_AT_MOST + 1)
 
 
 def hashed(rows: "DataFrame", key: Key) -> "DataFrame":

@@ -21,7 +21,7 @@ from ordercast.runs.reader import Run, Table
 from ordercast.runs.schema import TEXT
 from ordercast.spark import facts
 from ordercast.spark.pieces import collect, decoded, fold_pieces, frame_of_pieces, schema_of
-from ordercast.spark.searching import hashed, with_hashes
+from ordercast.spark.searching import hashed, repeated_hashes, with_hashes
 from ordercast.spark.session import Spark
 
 if TYPE_CHECKING:
@@ -130,8 +130,8 @@ class SparkSource:
         """Return the sends of these messages."""
         return self._some_sends(_only("msg_id", ids))
 
-    def sends_alike(self) -> tuple[Any, int]:
-        """Return the sends whose ids have the hash of another, and how many such hashes there are.
+    def sends_alike(self) -> tuple[Any, int, bool]:
+        """Return the sends whose ids have the hash of another, how many hashes, and whether there are more.
 
         Hashes come to the driver, or, when they are very many, are counted where they are.
         """
@@ -145,13 +145,14 @@ class SparkSource:
         else:
             sends = self.run.sends
             frame = frame_of_pieces(self.spark, self.folder, sends.pieces, sends.columns, hashed, "hash bigint")
-            counted = collect(frame.groupBy("hash").count().where("count > 1").select("hash"))
+            counted = collect(repeated_hashes(frame))
             alike = counted.column("hash").to_numpy().view(np.uint64)
+        alike, more = alike[: facts.ALIKE_AT_MOST], len(alike) > facts.ALIKE_AT_MOST
 
         def among(table: Any) -> Any:
             return table.filter(pa.array(np.isin(columns.hashes(table.column("msg_id"), key), alike)))
 
-        return self._some_sends(among if len(alike) else lambda table: table.slice(0, 0)), len(alike)
+        return self._some_sends(among if len(alike) else lambda table: table.slice(0, 0)), len(alike), more
 
     def _some_sends(self, work: Callable[[Any], Any]) -> Any:
         return reader.tidy(self._on(self.run.sends, work), _known(self.run.sends.columns))
