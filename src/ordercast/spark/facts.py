@@ -1,7 +1,8 @@
 """Facts of a run whose folds are too many for the driver: they stay on executors, and only answers come back.
 
-Folds are shuffled by site and merged, then by destination and compared (`audit.spread`). A clean log sends a few rows
-to the driver, whatever its size. What comes back otherwise has a bound, and beyond it nothing is said to hold.
+Folds are shuffled by site and merged, then by destination and compared (`audit.spread`); they travel packed
+(`audit.packed`). A clean log sends a few rows to the driver, whatever its size. What comes back otherwise has a bound,
+and beyond it nothing is said to hold.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -15,8 +16,9 @@ import pyarrow.compute as pc
 from ordercast.audit.classes import Apart, apart_pairs
 from ordercast.audit.facts import Suspects, cover
 from ordercast.audit.kernels import Key
-from ordercast.audit.merge import coded
-from ordercast.audit.spread import FLAGS, NAMED, SPARK_REDUCED, compare_groups, reduce_folds
+from ordercast.audit.merge import coded, of_kind
+from ordercast.audit.packed import SPARK_PACKED, packed, share_by_share, shares_of, unpacked
+from ordercast.audit.spread import FLAGS, NAMED, SPARK_REDUCED, compare_groups, reduce_folds, rows_of_kind
 from ordercast.membership.table import Membership
 from ordercast.names import ClassRule, GroupId, SiteId
 from ordercast.runs.destinations import Destination, groups_of
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 FOLDS_AT_MOST = 1_000_000  # that are merged on the driver: a kilobyte each
 MEMBERS_AT_MOST = 1_000_000  # memberships that are held as names on the driver
-TASK_ROWS = 250_000  # folds, or rows of destinations, that a task takes at once
+TASK_ROWS = 400_000  # folds, or rows of destinations, that a task takes at once
 SUSPECTS_AT_MOST = 200_000  # that are named to the driver
 PAIRS_AT_MOST = 12_000_000  # of sites and groups, or classes, that come to the driver as numbers, to judge classes
 SEARCH_AT_MOST = 40_000_000  # deliveries that are searched for cycles
@@ -39,27 +41,16 @@ class Tables(Protocol):
     """Where the rows of a run are."""
 
     def folds(self, *, together: bool) -> "DataFrame":
-        """Return the folds of deliveries; `together`: after the rows of each site were sorted."""
+        """Return the folds of deliveries, packed; `together`: after the rows of each site were sorted."""
         ...
 
     def sends_folded(self) -> "DataFrame":
-        """Return the folds of sends, as `audit.spread` has them."""
+        """Return the folds of sends, packed, as `audit.spread` has them."""
         ...
 
     def belongs(self) -> "DataFrame":
         """Return who is a member of what: site, group; a group as the destination it is."""
         ...
-
-
-def whole(work: Callable[[Any], Any]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return a function for `mapInArrow` that works on all rows of a partition at once."""
-
-    def each(batches: Iterator[Any]) -> Iterator[Any]:
-        own = [batch for batch in batches if batch.num_rows]
-        if own:
-            yield from work(pa.Table.from_batches(own)).to_batches(max_chunksize=100_000)
-
-    return each
 
 
 class Spread:
@@ -68,14 +59,14 @@ class Spread:
     def __init__(self, tables: Tables, rows: int, key: Key, folds: "DataFrame | None" = None) -> None:
         """`rows`: about how many folds there are; `folds`: the folds, if they are there already."""
         self._tables, self._key = tables, key
-        self._tasks = max(2, -(-rows // TASK_ROWS))
+        self._shares = max(2, -(-rows // TASK_ROWS))
         self._kept: list[DataFrame] = []
-        self._sends = self._keep(tables.sends_folded())  # asked several times, and made of reading all sends
+        self._sends, sent = self._counted(self._send_shares(tables.sends_folded()))
         self._reduced, told = self._reduce(folds or tables.folds(together=False))
         if told["shuffled"]:
             self._kept.pop().unpersist()
             self._reduced, told = self._reduce(tables.folds(together=True))
-        self._rows, self._sites = int(told["rows"] or 0), int(told["sites"])
+        self._rows, self._unions = told["rows"], told["unions"] + sent["unions"]
         self._twice: list[Destination] = []
         self._everyone = False
 
@@ -89,49 +80,92 @@ class Spread:
             frame.unpersist()
         self._kept.clear()
 
-    def _reduce(self, folds: "DataFrame") -> "tuple[DataFrame, dict[str, Any]]":
-        """Merge the folds of each site, once; what is kept is a row per site and per (site, destination)."""
+    def _counted(self, frame: "DataFrame") -> "tuple[DataFrame, dict[str, int]]":
+        """Keep packed rows, and count what is in them."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        key = self._key
-        by_site = folds.repartition(self._tasks, F.coalesce("site", "group"))
-        reduced = self._keep(by_site.mapInArrow(whole(lambda table: reduce_folds(table, key)), SPARK_REDUCED))
-        is_site = F.col("kind") == "site"
-        totals = reduced.agg(
-            F.sum(F.when(is_site, F.col("n"))).alias("rows"),
-            F.count_if(is_site).alias("sites"),
-            F.count_if(F.col("kind") == "shuffled").alias("shuffled"),
-        )
-        return reduced, collect(totals).to_pylist()[0]
+        kept = self._keep(frame)
+        kinds = {kind: F.sum(F.when(F.col("kind") == kind, F.col("n"))) for kind in ("unions", "shuffled")}
+        counts = [F.coalesce(total, F.lit(0)).alias(kind) for kind, total in kinds.items()]
+        rows = F.coalesce(F.sum("rows"), F.lit(0)).alias("rows")
+        return kept, collect(kept.agg(rows, *counts)).to_pylist()[0]
+
+    def _send_shares(self, sends: "DataFrame") -> "DataFrame":
+        key, shares = self._key, self._shares
+
+        def each(batches: Iterator[Any]) -> Iterator[Any]:
+            for batch in batches:
+                for data in batch.column("data").to_pylist():
+                    yield from by_group(unpacked([data]), shares, key).to_batches()
+
+        return sends.mapInArrow(each, SPARK_PACKED)
+
+    def _reduce(self, folds: "DataFrame") -> "tuple[DataFrame, dict[str, int]]":
+        """Merge the folds of each site, once; what is kept is a row per site and per (site, destination)."""
+        key, shares = self._key, self._shares
+
+        def deal(batches: Iterator[Any]) -> Iterator[Any]:
+            for batch in batches:
+                for data in batch.column("data").to_pylist():
+                    table = unpacked([data])
+                    names = pc.coalesce(table.column("site"), table.column("group"))
+                    yield from packed("folds", table, shares_of(names, shares, key)).to_batches()
+
+        def reduce(batches: Iterator[Any]) -> Iterator[Any]:
+            for table in share_by_share(batches):
+                yield from by_group(reduce_folds(table, key), shares, key).to_batches()
+
+        dealt = self._shuffled(folds.mapInArrow(deal, SPARK_PACKED))
+        return self._counted(dealt.mapInArrow(reduce, SPARK_PACKED))
+
+    def _shuffled(self, rows: "DataFrame") -> "DataFrame":
+        """Bring shares together: a task may have several, one after the other."""
+        return rows.repartition(self._shares, "share").sortWithinPartitions("share")
+
+    def _unpacked(self, packed_rows: "DataFrame", kind: str, keep: Callable[[Any], Any]) -> "DataFrame":
+        """Return some rows of what is packed."""
+
+        def each(batches: Iterator[Any]) -> Iterator[Any]:
+            for batch in batches:
+                for data in batch.column("data").to_pylist():
+                    yield from keep(unpacked([data])).to_batches()
+
+        return packed_rows.where(f"kind = '{kind}'").mapInArrow(each, SPARK_REDUCED)
 
     def _of_kind(self, kind: str) -> "DataFrame":
-        return self._reduced.where(f"kind = '{kind}'")
+        where = {"site": "sites", "run": "sites", "union": "unions"}.get(kind, "groups")
+        return self._unpacked(self._reduced, where, lambda table: of_kind(table, kind))
 
     @cached_property
     def _members(self) -> "DataFrame":
         """Who is a member of which destination: the groups, and what messages to several of them went to."""
         belongs = self._tables.belongs()
-        unions = self._of_kind("union").select("group", "order_class")
-        unions = unions.union(self._sends.where("kind = 'union'").select("group", "order_class")).distinct()
-        parts = belongs.withColumnRenamed("group", "order_class")
-        several = unions.join(parts, "order_class").select("site", "group")
-        return belongs.union(several)
+        return belongs.union(self._of_unions) if self._unions else belongs
+
+    @property
+    def _of_unions(self) -> "DataFrame":
+        unions = self._of_kind("union").union(self._unpacked(self._sends, "unions", lambda table: table))
+        parts = self._tables.belongs().withColumnRenamed("group", "order_class")
+        return unions.select("group", "order_class").distinct().join(parts, "order_class").select("site", "group")
 
     @cached_property
     def _compared(self) -> "DataFrame":
         """What does not fit, destination by destination."""
-        from pyspark.sql import functions as F  # noqa: N812
+        key, shares, twice, everyone = self._key, self._shares, self._twice, self._everyone
 
-        twice, everyone = self._twice, self._everyone
-        nothing = F.lit(None)
-        members = self._members.select(
-            F.lit("member").alias("kind"), "site", "group", nothing.cast("string").alias("order_class"),
-            *(nothing.cast("bigint").alias(name) for name in ("n", "x1", "x2", "told", "p0", "p1", "flags")),
-        )  # fmt: skip
-        rows = self._reduced.where("kind in ('set', 'class')").union(self._sends.where("kind = 'send'"))
-        by_group = rows.union(members).repartition(self._tasks, "group")
-        found = by_group.mapInArrow(whole(lambda table: compare_groups(table, twice, everyone=everyone)), SPARK_REDUCED)
-        return self._keep(found)
+        def members(batches: Iterator[Any]) -> Iterator[Any]:
+            for batch in batches:
+                columns = {"site": batch.column("site"), "group": batch.column("group")}
+                rows = rows_of_kind("member", batch.num_rows, **columns)
+                yield from by_group(rows, shares, key).to_batches()
+
+        def compare(batches: Iterator[Any]) -> Iterator[Any]:
+            for table in share_by_share(batches):
+                yield from compare_groups(table, twice, everyone=everyone).to_batches()
+
+        rows = self._reduced.where("kind = 'groups'").union(self._sends.where("kind = 'groups'"))
+        rows = rows.union(self._members.mapInArrow(members, SPARK_PACKED))
+        return self._keep(self._shuffled(rows).mapInArrow(compare, SPARK_REDUCED))
 
     @property
     def rows(self) -> int:
@@ -143,11 +177,21 @@ class Spread:
         """Site, n, flags of every suspect."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        own = F.col("flags").bitwiseOR(F.lit(NAMED if self._everyone else 0)).alias("flags")
-        alone = self._of_kind("site").select("site", "n", own)
-        beside = self._compared.where("kind = 'suspect'").select("site", F.lit(0).cast("bigint").alias("n"), "flags")
-        both = alone.union(beside).groupBy("site").agg(F.max("n").alias("n"), F.bit_or("flags").alias("flags"))
-        return self._keep(both.where("flags <> 0"))
+        every = self._everyone
+
+        def alone(table: Any) -> Any:
+            sites = of_kind(table, "site")
+            return sites if every else sites.filter(pc.greater(sites.column("flags"), 0))
+
+        flags = F.col("flags").bitwiseOR(F.lit(NAMED if every else 0)).alias("flags")
+        found = self._unpacked(self._reduced, "sites", alone).select("site", flags)
+        found = found.union(self._compared.where("kind = 'suspect'").select("site", "flags"))
+        found = self._keep(found.groupBy("site").agg(F.bit_or("flags").alias("flags")))
+        if not counted(found):
+            return found.select("site", F.lit(0).alias("n"), "flags")
+        rows = self._of_kind("site").select("site", "n")
+        told = found.join(rows, "site", "left").select("site", F.coalesce("n", F.lit(0)).alias("n"), "flags")
+        return self._keep(told)
 
     def suspects(self, twice: Collection[Destination], *, everyone: bool) -> Suspects:
         """Return the sites that must be looked at, the first of them by name; how many more there are is counted."""
@@ -185,14 +229,20 @@ class Spread:
     def sent_to(self, sites: Collection[SiteId]) -> set[Destination]:
         """Return the destinations of what was sent to these sites."""
         own = self._members.join(self._named(sites, "site"), "site").select("group").distinct()
-        sent = self._sends.where("kind = 'send'").select("group")
+        sent = self._unpacked(self._sends, "groups", lambda table: of_kind(table, "send")).select("group")
         return set(collect(own.join(sent, "group", "left_semi")).column("group").to_pylist())
 
     def beside(self, groups: Collection[Destination]) -> list[SiteId]:
         """Return for each destination a site that was cleared."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        there = self._of_kind("set").select("site", "group").join(self._named(groups, "group"), "group")
+        wanted = pa.array(sorted(groups), pa.string())
+
+        def keep(table: Any) -> Any:
+            sets = of_kind(table, "set")
+            return sets.filter(pc.is_in(sets.column("group"), value_set=wanted))
+
+        there = self._unpacked(self._reduced, "groups", keep).select("site", "group")
         clean = there.join(self._members, ["site", "group"], "left_semi").join(self._suspicious, "site", "left_anti")
         clean = self._keep(clean)
         first = set(collect(clean.groupBy("group").agg(F.min("site").alias("site"))).column("site").to_pylist())
@@ -208,8 +258,8 @@ class Spread:
         """Return the highest number of each source."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        sent = self._sends.where("kind = 'newest'").groupBy("site").agg(F.max("n").alias("n"))
-        found = collect(sent)
+        sent = self._unpacked(self._sends, "newest", lambda table: table)
+        found = collect(sent.groupBy("site").agg(F.max("n").alias("n")))
         return dict(zip(found.column("site").to_pylist(), found.column("n").to_pylist(), strict=True))
 
     def several_classes(self) -> tuple[list[tuple[Destination, list[str]]], int]:
@@ -255,7 +305,10 @@ class Spread:
         """Whether sites and classes form a forest, as far as the driver can see: each site beside its classes."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        edges = self._of_kind("run").union(self._compared.where("kind = 'edge'")).select("site", "order_class")
+        edges = self._compared.where("kind = 'edge'")  # of sites that lack all of a destination
+        lacking = counted(edges.limit(1)) > 0
+        runs = self._unpacked(self._reduced, "sites", lambda table: of_kind(table, "run") if lacking else shared(table))
+        edges = runs.union(edges).select("site", "order_class")
         several = edges.groupBy("site").agg(F.collect_set("order_class").alias("classes")).where("size(classes) > 1")
         shared = collect(several.select("site", F.explode("classes").alias("order_class")).limit(PAIRS_AT_MOST + 1))
         if len(shared) > PAIRS_AT_MOST:
@@ -285,6 +338,29 @@ class Spread:
         """Return the sites that delivered something: asked only of small runs."""
         found: list[SiteId] = collect(self._of_kind("site").select("site")).column("site").to_pylist()
         return found
+
+
+def by_group(table: Any, shares: int, key: Key) -> Any:
+    """Pack what was reduced: what belongs to destinations by these, what belongs to sites as it is."""
+    kind = table.column("kind")
+    site = of_kind(table, "site")
+    rows = pc.sum(site.column("n")).as_py() or 0
+    groups = table.filter(pc.is_in(kind, value_set=pa.array(["set", "class", "send", "member"])))
+    parts = [
+        packed("groups", groups, shares_of(groups.column("group"), shares, key)) if len(groups) else groups.slice(0, 0),
+        packed("sites", pa.concat_tables([site, of_kind(table, "run")]), rows=rows),
+        packed("unions", of_kind(table, "union")),
+        packed("newest", of_kind(table, "newest")),
+        packed("shuffled", of_kind(table, "shuffled")),
+    ]
+    return pa.concat_tables([part for part in parts if len(part)] or parts[1:2])
+
+
+def shared(table: Any) -> Any:
+    """Return the classes of sites that have several."""
+    runs = of_kind(table, "run")
+    _, site = coded(runs.column("site"))
+    return runs.filter(pa.array(np.bincount(site)[site] > 1)) if len(runs) else runs
 
 
 def _in_order(column: Any) -> tuple[Any, Any]:

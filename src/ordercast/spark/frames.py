@@ -17,8 +17,9 @@ from ordercast.audit.fold import FOLDED, SPARK_FOLDED, fold_deliveries, fold_sen
 from ordercast.audit.kernels import Hashes, Key, fresh_key
 from ordercast.audit.local import SEQUENCE
 from ordercast.audit.merge import ShuffledError, check_order
+from ordercast.audit.packed import SPARK_PACKED, packed, unpacked
 from ordercast.audit.search import Suspected, on_cycles
-from ordercast.audit.spread import SPARK_REDUCED, as_destinations, reduce_sends
+from ordercast.audit.spread import as_destinations, reduce_sends
 from ordercast.errors import InputError
 from ordercast.membership.toml import check_group
 from ordercast.names import GroupId, SiteId
@@ -27,7 +28,7 @@ from ordercast.runs.destinations import Destination
 from ordercast.runs.reader import Table, Told
 from ordercast.runs.schema import BINARY, GROUPS, LISTS, TEXT, WHOLE
 from ordercast.spark import facts
-from ordercast.spark.pieces import COMPILE_ROWS, MARK, collect, counted, decoded, schema_of
+from ordercast.spark.pieces import COMPILE_ROWS, MARK, collect, decoded, schema_of
 from ordercast.spark.searching import hashed, repeated_hashes, with_hashes
 
 if TYPE_CHECKING:
@@ -168,16 +169,16 @@ class FrameSource:
         """Fold everything. Folds that fit the driver are merged there; more stay on executors."""
         folds = self.folds(together=False).persist()  # counted, then taken or shuffled: rows are read once
         try:
-            many = counted(folds)
+            many = sum(collect(folds.select("n")).column("n").to_pylist())
             if many > facts.FOLDS_AT_MOST or self._members is None:
                 return facts.Spread(self, 2 * many, self._key, folds)
-            folded = collect(folds).cast(FOLDED)
+            folded = _folds(folds)
         finally:
             folds.unpersist()
         try:
             check_order(folded)
         except ShuffledError:
-            folded = collect(self.folds(together=True)).cast(FOLDED)
+            folded = _folds(self.folds(together=True))
         sends = self._on(self._sends, self.run.sends, self._fold_sends, SPARK_FOLDED)
         return Known(self._members, folded, sends.cast(FOLDED), search_at_most=facts.SEARCH_AT_MOST)
 
@@ -187,19 +188,25 @@ class FrameSource:
         return lambda table: fold_sends(table, key, bodies=bodies)
 
     def folds(self, *, together: bool) -> "DataFrame":
-        """Return the folds of deliveries; `together`: sorted by site and position first, a shuffle of everything."""
+        """Return the folds of deliveries, packed; `together`: of rows that were sorted by site and position first."""
         key, bodies = self._key, self.run.sent_bodies
         rows = self._deliveries
         if together:
             rows = rows.repartition("site").sortWithinPartitions("site", "position")
-        return self._frame(
-            rows, self.run.deliveries, lambda table: fold_deliveries(table, key, sent_bodies=bodies), SPARK_FOLDED
-        )
+
+        def work(table: Any) -> Any:
+            return packed("folds", fold_deliveries(table, key, sent_bodies=bodies))
+
+        return self._frame(rows, self.run.deliveries, work, SPARK_PACKED)
 
     def sends_folded(self) -> "DataFrame":
-        """Return the folds of sends."""
+        """Return the folds of sends, packed."""
         fold = self._fold_sends
-        return self._frame(self._sends, self.run.sends, lambda table: reduce_sends(fold(table)), SPARK_REDUCED)
+
+        def work(table: Any) -> Any:
+            return packed("sends", reduce_sends(fold(table)))
+
+        return self._frame(self._sends, self.run.sends, work, SPARK_PACKED)
 
     def belongs(self) -> "DataFrame":
         """Return who is a member of what: site, group; a group as the destination it is."""
@@ -275,6 +282,11 @@ class FrameSource:
         if not len(alike):
             return self._rows(self._sends.limit(0), self.run.sends, _all), 0, False
         return self._rows(self._sends, self.run.sends, among), len(alike), more
+
+
+def _folds(frame: "DataFrame") -> Any:
+    data = collect(frame).column("data").to_pylist()
+    return unpacked(data) if data else FOLDED.empty_table()
 
 
 def _all(table: Any) -> Any:

@@ -8,12 +8,13 @@ import pyarrow as pa
 
 from ordercast.audit import columns
 from ordercast.audit.facts import Facts, Known
-from ordercast.audit.fold import FOLDED, SPARK_FOLDED, fold_deliveries, fold_sends
+from ordercast.audit.fold import FOLDED, fold_deliveries, fold_sends
 from ordercast.audit.kernels import Hashes, Key, fresh_key
 from ordercast.audit.local import SEQUENCE, repeated
 from ordercast.audit.merge import ShuffledError, check_order
+from ordercast.audit.packed import SPARK_PACKED, packed, unpacked
 from ordercast.audit.search import Suspected, hashed_logs, on_cycles
-from ordercast.audit.spread import SPARK_REDUCED, as_destinations, reduce_sends
+from ordercast.audit.spread import as_destinations, reduce_sends
 from ordercast.names import SiteId
 from ordercast.runs import reader
 from ordercast.runs.destinations import Destination
@@ -74,7 +75,7 @@ class SparkSource:
         try:
             check_order(folded)
         except ShuffledError:
-            folded = collect(self.folds(together=True)).cast(FOLDED)
+            folded = unpacked(collect(self.folds(together=True)).column("data").to_pylist())
         return folded
 
     @property
@@ -88,10 +89,17 @@ class SparkSource:
         return lambda table: fold_sends(table, key, bodies=bodies)
 
     def folds(self, *, together: bool) -> "DataFrame":
-        """Return the folds of deliveries; `together`: sorted by site and position first, a shuffle of everything."""
+        """Return the folds of deliveries, packed; `together`: of rows that were sorted by site and position first."""
         found, fold = self.run.deliveries, self._fold_deliveries
         if not together:
-            return frame_of_pieces(self.spark, self.folder, found.pieces, found.columns, fold, SPARK_FOLDED)
+            return frame_of_pieces(
+                self.spark,
+                self.folder,
+                found.pieces,
+                found.columns,
+                lambda table: packed("folds", fold(table)),
+                SPARK_PACKED,
+            )
         known = _known(found.columns)
         frame = frame_of_pieces(self.spark, self.folder, found.pieces, found.columns, decoded, schema_of(known))
         frame = frame.repartition("site").sortWithinPartitions("site", "position")
@@ -99,16 +107,18 @@ class SparkSource:
         def each(batches: Iterator[Any]) -> Iterator[Any]:
             for batch in batches:
                 table = pa.Table.from_batches([batch])
-                yield from fold(reader.tidy(table, known)).to_batches()
+                yield from packed("folds", fold(reader.tidy(table, known))).to_batches()
 
-        return frame.mapInArrow(each, SPARK_FOLDED)
+        return frame.mapInArrow(each, SPARK_PACKED)
 
     def sends_folded(self) -> "DataFrame":
-        """Return the folds of sends."""
+        """Return the folds of sends, packed."""
         found, fold = self.run.sends, self._fold_sends
-        return frame_of_pieces(
-            self.spark, self.folder, found.pieces, found.columns, lambda table: reduce_sends(fold(table)), SPARK_REDUCED
-        )
+
+        def work(table: Any) -> Any:
+            return packed("sends", reduce_sends(fold(table)))
+
+        return frame_of_pieces(self.spark, self.folder, found.pieces, found.columns, work, SPARK_PACKED)
 
     def belongs(self) -> "DataFrame":
         """Return who is a member of what: site, group; a group as the destination it is."""
