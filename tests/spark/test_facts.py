@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -134,3 +135,19 @@ def test_suspects_that_are_too_many_are_counted(tmp_path: Path, spark: Spark, mo
     assert verdict.properties["fifo"].ok is None
     assert "looked at 2 of 5 suspicious sites: there may be more violations" in verdict.notes
     assert "of the others 3 deliver other messages than were sent to them" in verdict.notes
+
+
+@LONG
+def test_ids_that_are_too_many_are_not_judged(tmp_path: Path, spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = make_logs(600, {"g": ["a", "b"]}, sources=2)
+    logs.write(tmp_path)
+    path = tmp_path / "sends" / "part-0.parquet"
+    sends = pq.read_table(path)
+    pq.write_table(pa.concat_tables([sends, sends.slice(0, 5)]), path)
+    monkeypatch.setattr(facts, "ALIKE_AT_MOST", 3)
+    for make in sources(spark, tmp_path):
+        verdict = audit(make(), "acyclic")
+
+        assert "ids: 3 that may not be unique were looked at, and there are more" in verdict.notes
+        assert verdict.properties["creation"].ok is not True
+        assert not verdict.ok

@@ -1,6 +1,7 @@
 """Audit on Spark: the fold on executors, piece by piece; the verdict from what comes back (audit/verdict.py)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,14 +93,8 @@ class SparkSource:
         """Return the folds of deliveries, packed; `together`: of rows that were sorted by site and position first."""
         found, fold = self.run.deliveries, self._fold_deliveries
         if not together:
-            return frame_of_pieces(
-                self.spark,
-                self.folder,
-                found.pieces,
-                found.columns,
-                lambda table: packed("folds", fold(table)),
-                SPARK_PACKED,
-            )
+            work = partial(_packed_folds, fold)
+            return frame_of_pieces(self.spark, self.folder, found.pieces, found.columns, work, SPARK_PACKED)
         known = _known(found.columns)
         frame = frame_of_pieces(self.spark, self.folder, found.pieces, found.columns, decoded, schema_of(known))
         frame = frame.repartition("site").sortWithinPartitions("site", "position")
@@ -185,6 +180,10 @@ class SparkSource:
         own, messages = _only("site", sites), with_hashes(only, self._key)
         found = self._on(self.run.deliveries, lambda table: messages(own(table).select(SEQUENCE)))
         return reader.tidy(found, {name: self.run.deliveries.columns[name] for name in SEQUENCE})
+
+
+def _packed_folds(fold: Callable[[Any], Any], table: Any) -> Any:
+    return packed("folds", fold(table))
 
 
 def _known(columns: Mapping[str, str]) -> dict[str, str]:
