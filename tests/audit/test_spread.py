@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ordercast.audit import local
-from ordercast.audit.facts import SAYS, Known
+from ordercast.audit.facts import SAYS, SETS, Known
 from ordercast.audit.fold import fold_deliveries
 from ordercast.audit.kernels import Key, fresh_key
 from ordercast.audit.local import LocalSource
@@ -105,6 +105,23 @@ def test_pieces_that_overlap_are_told_and_not_merged() -> None:
     reduced = reduce_folds(pa.concat_tables([fold_deliveries(one, KEY) for one in overlapping]), KEY)
 
     assert reduced.column("kind").to_pylist() == ["shuffled"]
+
+
+def test_a_member_that_delivers_nothing_is_suspicious() -> None:
+    """And it counts as a site of the destination's class."""
+    sums: dict[str, Any] = {"n": [2], "x1": [5], "x2": [6]}
+    parts = [
+        rows_of_kind("send", 1, group=["g"], **sums),
+        rows_of_kind("member", 3, site=["a", "b", "b"], group=["g", "g", "silent"]),
+        rows_of_kind("set", 1, site=["a"], group=["g"], told=[0], **sums),
+        rows_of_kind("class", 1, group=["g"], order_class=["c"]),
+    ]
+    found = compare_groups(pa.concat_tables(parts), (), everyone=False).to_pylist()
+
+    assert [(r["kind"], r["site"], r["flags"], r["order_class"]) for r in found] == [
+        ("suspect", "b", FLAGS[SETS], None),
+        ("edge", "b", None, "c"),
+    ]
 
 
 def test_a_group_whose_name_has_a_plus_is_no_union() -> None:
