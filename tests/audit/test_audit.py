@@ -55,6 +55,17 @@ def test_faults_are_found_without_stamps(fault: str, logs: Logs, tmp_path: Path)
     assert verdict.properties["classes"].ok is None
 
 
+def test_what_a_log_does_not_tell_is_not_said_to_hold(logs: Logs, tmp_path: Path) -> None:
+    """A log without epochs can be right, but its epochs were not judged."""
+    logs.write(tmp_path)
+    for path in (tmp_path / "deliveries").glob("*.parquet"):
+        pq.write_table(pq.read_table(path).drop_columns(["epoch"]), path)
+    verdict = judged(tmp_path)
+
+    assert verdict.ok
+    assert verdict.properties["epochs"].ok is None
+
+
 def test_rows_in_any_order_say_the_same(logs: Logs, tmp_path: Path) -> None:
     """Files hold rows in no order: the verdict is that of the ordered log."""
     FAULTS["swap_at_one_site"](logs)

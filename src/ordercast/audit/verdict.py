@@ -36,7 +36,7 @@ DERIVED_SENDS = (
     "sends/ was made of what sites delivered: whether that was sent at all, and what was sent and delivered by nobody, "
     "is not known"
 )
-IF_TOLD = ("classes", "stamps", "body")
+IF_TOLD = ("classes", "stamps", "body", "epochs")
 """Judged where a log tells of them. Without stamps the order is judged by all edges."""
 
 
@@ -116,6 +116,8 @@ def _judged(source: Source, facts: Facts, level: str, *, running: bool) -> Verdi
         raise InputError("deliveries/: no rows")
     verdict = Verdict(level, facts.rows)
     verdict.notes += judge_bodies(source, verdict.properties["body"])
+    if not source.run.epochs:
+        verdict.properties["epochs"].ok = None
     ids, collide = _judge_ids(source, verdict)
     suspects = facts.suspects(ids, everyone=collide)  # where hashes collide, equal sums say nothing
     looked = Looked()
