@@ -13,6 +13,7 @@ from ordercast.audit.columns import load_compiler
 from ordercast.errors import InputError, OrdercastError
 from ordercast.runs import reader, schema
 from ordercast.runs.reader import Piece
+from ordercast.spark.faults import reason
 from ordercast.spark.session import Spark
 
 if TYPE_CHECKING:
@@ -152,5 +153,4 @@ def refused(error: Exception) -> Exception:
         return InputError(text.split(MARK, 1)[1].split("\n", 1)[0])
     if isinstance(error, OrdercastError):
         return error
-    last = next((line for line in reversed(text.splitlines()) if line.strip()), type(error).__name__)
-    return OrdercastError(f"Spark: {last.strip()[:300]}")
+    return OrdercastError(f"Spark: {reason(text or type(error).__name__)[:300]}")
