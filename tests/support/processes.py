@@ -31,8 +31,12 @@ class Processes:
     def __enter__(self) -> "Processes":
         for site in self.clients:
             self.start(site)
-        for site in self.clients:
-            self.wait(site)
+        try:
+            for site in self.clients:
+                self.wait(site)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
