@@ -54,7 +54,8 @@ def points(wanted: tuple[str, ...]) -> list[Point]:
 
 def run_dynamics(spark: Spark, wanted: list[Point], runs: int, seed: int = 0) -> "DataFrame":
     """Return the figures of so many trials of every point, trial by trial."""
-    specs = [(*p, number, seed) for p in wanted for number in range(runs * MORE.get(p.experiment, 1))]
+    plain = [(p, [str(value) if isinstance(value, str) else value for value in p]) for p in wanted]  # no enums for Java
+    specs = [(*key, number, seed) for p, key in plain for number in range(runs * MORE.get(p.experiment, 1))]
     random.Random(0).shuffle(specs)  # trials cost very differently: every task gets some of each
     tasks = min(len(specs), 16 * spark.context.defaultParallelism)  # enough for a smooth bar
     frame = spark.sql.createDataFrame(spark.context.parallelize(specs, tasks), SPEC)
