@@ -95,7 +95,7 @@ def test_a_claim_that_does_not_hold_is_said_to_fail(rows: Rows) -> None:
             row |= {"stall": 50.0, "share": 0.1}
         if row["experiment"] == "rollback":
             row |= {"happened": 1.0, "rolled": 4.0, "elsewhere": 1.0}
-        if row["policy"] == "available":
+        if row["experiment"] == "recovery":
             row |= {"waiting": 0.5}
     said = claims(worse)
 
