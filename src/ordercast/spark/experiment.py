@@ -107,8 +107,8 @@ def report(results: Results, asked: Asked, out: Path, made: About) -> tuple[Path
         many = sorted({row["runs"] for row in results.dynamics})
         page.say(
             f"Groups of 5, as many as a fifth of the sites; a link takes one latency, and so does a tick. "
-            f"{' to '.join(map(str, many[:: max(1, len(many) - 1)]))} trials a point; bars are 95 % intervals (Student's t). "
-            "Arrow stands for combining and hybrid too; timestamp is run on up to 20 sites, and its trials are dear."
+            f"{' to '.join(map(str, many[:: max(1, len(many) - 1)]))} trials a point; bars are 95 %. "
+            "Arrow stands for combining and hybrid too; timestamp is run on up to 20 sites."
         )
     for experiment in asked.dynamics if results.dynamics else ():
         page.head(TITLES_OF_DYNAMICS[experiment])
