@@ -237,7 +237,7 @@ def main() -> int:
             memory = [f"{took[one]:,.0f}" for one in ("jvm", "driver", "worker")]
             rows.append([name.format(told), f"{took['cpu']:.0f}", growth, f"{took['wall']:.0f}", *memory])
             print(rows[-1], flush=True)
-    if asked.scale == 1.0 and asked.what == ",".join(SIZES):
+    if asked.scale == 1.0:
         head = ["", "CPU s", "x", "wall s", "JVM MiB", "Python driver MiB", "largest worker MiB"]
         told_below = (
             "local[2], JVM heap 2 GB in all (spark.driver.memory=2g), start of Spark included (some 10 CPU s); peaks of"

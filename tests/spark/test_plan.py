@@ -225,7 +225,7 @@ from ordercast.spark import planning as plan
 from ordercast.spark.planning import find_membership
 path, found_table = find_membership(sys.argv[1])
 read = _reader(path, found_table.columns, sites_and_sets)
-metas = merged(path, [read(piece) for piece in found_table.pieces])
+metas = merged(path, [read([piece]) for piece in found_table.pieces])
 print(len(metas), sum(metas.column("n").to_pylist()), "numba" in sys.modules)
 """
 
