@@ -1,13 +1,13 @@
 """Facts of a run whose folds are too many for the driver: they stay on executors, and only answers come back.
 
-Folds are shuffled by site and merged, then by destination and compared (`audit.spread`); they travel packed
-(`audit.packed`). A clean log sends a few rows to the driver, whatever its size. What comes back otherwise has a bound,
+Folds are shuffled by site and merged, then by destination and compared (`audit.spread`); `spark.shares`
+has them. A clean log sends a few rows to the driver, whatever its size. What comes back otherwise has a bound,
 and beyond it nothing is said to hold.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +17,12 @@ from ordercast.audit.classes import Apart, apart_pairs
 from ordercast.audit.facts import Suspects, cover
 from ordercast.audit.kernels import Key
 from ordercast.audit.merge import coded, of_kind
-from ordercast.audit.packed import SPARK_PACKED, packed, share_by_share, shares_of, unpacked
-from ordercast.audit.spread import FLAGS, NAMED, SPARK_REDUCED, compare_groups, reduce_folds, rows_of_kind
+from ordercast.audit.spread import FLAGS, NAMED
 from ordercast.membership.table import Membership
 from ordercast.names import ClassRule, GroupId, SiteId
 from ordercast.runs.destinations import Destination, groups_of
 from ordercast.spark.pieces import collect, counted
+from ordercast.spark.shares import Shares, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,140 +37,36 @@ ALIKE_AT_MOST = 1_000_000  # ids that may not be unique
 SEVERAL_AT_MOST = 1_000  # destinations in several classes that are told by name
 
 
-class Tables(Protocol):
-    """Where the rows of a run are."""
-
-    def folds(self, *, together: bool) -> "DataFrame":
-        """Return the folds of deliveries, packed; `together`: after the rows of each site were sorted."""
-        ...
-
-    def sends_folded(self) -> "DataFrame":
-        """Return the folds of sends, packed, as `audit.spread` has them."""
-        ...
-
-    def belongs(self) -> "DataFrame":
-        """Return who is a member of what: site, group; a group as the destination it is."""
-        ...
-
-
 class Spread:
     """Facts that are asked from executors (`audit.facts.Facts`)."""
 
     def __init__(self, tables: Tables, rows: int, key: Key, folds: "DataFrame | None" = None) -> None:
         """`rows`: about how many folds there are; `folds`: the folds, if they are there already."""
-        self._tables, self._key = tables, key
-        self._shares = max(2, -(-rows // TASK_ROWS))
-        self._kept: list[DataFrame] = []
-        self._sends, sent = self._counted(self._send_shares(tables.sends_folded()))
-        self._reduced, told = self._reduce(folds or tables.folds(together=False))
-        if told["shuffled"]:
-            self._kept.pop().unpersist()
-            self._reduced, told = self._reduce(tables.folds(together=True))
-        self._rows, self._unions = told["rows"], told["unions"] + sent["unions"]
+        self._tables = tables
+        self._shares = Shares(tables, max(2, -(-rows // TASK_ROWS)), key, folds)
         self._twice: list[Destination] = []
         self._everyone = False
 
-    def _keep(self, frame: "DataFrame") -> "DataFrame":
-        self._kept.append(frame.persist())
-        return frame
-
     def close(self) -> None:
         """Let go of what executors keep."""
-        for frame in self._kept:
-            frame.unpersist()
-        self._kept.clear()
-
-    def _counted(self, frame: "DataFrame") -> "tuple[DataFrame, dict[str, int]]":
-        """Keep packed rows, and count what is in them."""
-        from pyspark.sql import functions as F  # noqa: N812
-
-        kept = self._keep(frame)
-        kinds = {kind: F.sum(F.when(F.col("kind") == kind, F.col("n"))) for kind in ("unions", "shuffled")}
-        counts = [F.coalesce(total, F.lit(0)).alias(kind) for kind, total in kinds.items()]
-        rows = F.coalesce(F.sum("rows"), F.lit(0)).alias("rows")
-        return kept, collect(kept.agg(rows, *counts)).to_pylist()[0]
-
-    def _send_shares(self, sends: "DataFrame") -> "DataFrame":
-        key, shares = self._key, self._shares
-
-        def each(batches: Iterator[Any]) -> Iterator[Any]:
-            for batch in batches:
-                for data in batch.column("data").to_pylist():
-                    yield from by_group(unpacked([data]), shares, key).to_batches()
-
-        return sends.mapInArrow(each, SPARK_PACKED)
-
-    def _reduce(self, folds: "DataFrame") -> "tuple[DataFrame, dict[str, int]]":
-        """Merge the folds of each site, once; what is kept is a row per site and per (site, destination)."""
-        key, shares = self._key, self._shares
-
-        def deal(batches: Iterator[Any]) -> Iterator[Any]:
-            for batch in batches:
-                for data in batch.column("data").to_pylist():
-                    table = unpacked([data])
-                    names = pc.coalesce(table.column("site"), table.column("group"))
-                    yield from packed("folds", table, shares_of(names, shares, key)).to_batches()
-
-        def reduce(batches: Iterator[Any]) -> Iterator[Any]:
-            for table in share_by_share(batches):
-                yield from by_group(reduce_folds(table, key), shares, key).to_batches()
-
-        dealt = self._shuffled(folds.mapInArrow(deal, SPARK_PACKED))
-        return self._counted(dealt.mapInArrow(reduce, SPARK_PACKED))
-
-    def _shuffled(self, rows: "DataFrame") -> "DataFrame":
-        """Bring shares together: a task may have several, one after the other."""
-        return rows.repartition(self._shares, "share").sortWithinPartitions("share")
-
-    def _unpacked(self, packed_rows: "DataFrame", kind: str, keep: Callable[[Any], Any]) -> "DataFrame":
-        """Return some rows of what is packed."""
-
-        def each(batches: Iterator[Any]) -> Iterator[Any]:
-            for batch in batches:
-                for data in batch.column("data").to_pylist():
-                    yield from keep(unpacked([data])).to_batches()
-
-        return packed_rows.where(f"kind = '{kind}'").mapInArrow(each, SPARK_REDUCED)
+        self._shares.close()
 
     def _of_kind(self, kind: str) -> "DataFrame":
-        where = {"site": "sites", "run": "sites", "union": "unions"}.get(kind, "groups")
-        return self._unpacked(self._reduced, where, lambda table: of_kind(table, kind))
-
-    @cached_property
-    def _members(self) -> "DataFrame":
-        """Who is a member of which destination: the groups, and what messages to several of them went to."""
-        belongs = self._tables.belongs()
-        return belongs.union(self._of_unions) if self._unions else belongs
+        return self._shares.of_kind(kind)
 
     @property
-    def _of_unions(self) -> "DataFrame":
-        unions = self._of_kind("union").union(self._unpacked(self._sends, "unions", lambda table: table))
-        parts = self._tables.belongs().withColumnRenamed("group", "order_class")
-        return unions.select("group", "order_class").distinct().join(parts, "order_class").select("site", "group")
+    def _members(self) -> "DataFrame":
+        return self._shares.members
 
     @cached_property
     def _compared(self) -> "DataFrame":
         """What does not fit, destination by destination."""
-        key, shares, twice, everyone = self._key, self._shares, self._twice, self._everyone
-
-        def members(batches: Iterator[Any]) -> Iterator[Any]:
-            for batch in batches:
-                columns = {"site": batch.column("site"), "group": batch.column("group")}
-                rows = rows_of_kind("member", batch.num_rows, **columns)
-                yield from by_group(rows, shares, key).to_batches()
-
-        def compare(batches: Iterator[Any]) -> Iterator[Any]:
-            for table in share_by_share(batches):
-                yield from compare_groups(table, twice, everyone=everyone).to_batches()
-
-        rows = self._reduced.where("kind = 'groups'").union(self._sends.where("kind = 'groups'"))
-        rows = rows.union(self._members.mapInArrow(members, SPARK_PACKED))
-        return self._keep(self._shuffled(rows).mapInArrow(compare, SPARK_REDUCED))
+        return self._shares.compared(self._twice, everyone=self._everyone)
 
     @property
     def rows(self) -> int:
         """Count the deliveries."""
-        return self._rows
+        return self._shares.rows
 
     @cached_property
     def _suspicious(self) -> "DataFrame":
@@ -184,14 +80,14 @@ class Spread:
             return sites if every else sites.filter(pc.greater(sites.column("flags"), 0))
 
         flags = F.col("flags").bitwiseOR(F.lit(NAMED if every else 0)).alias("flags")
-        found = self._unpacked(self._reduced, "sites", alone).select("site", flags)
+        found = self._shares.some("sites", alone).select("site", flags)
         found = found.union(self._compared.where("kind = 'suspect'").select("site", "flags"))
-        found = self._keep(found.groupBy("site").agg(F.bit_or("flags").alias("flags")))
+        found = self._shares.keep(found.groupBy("site").agg(F.bit_or("flags").alias("flags")))
         if not counted(found):
             return found.select("site", F.lit(0).alias("n"), "flags")
         rows = self._of_kind("site").select("site", "n")
         told = found.join(rows, "site", "left").select("site", F.coalesce("n", F.lit(0)).alias("n"), "flags")
-        return self._keep(told)
+        return self._shares.keep(told)
 
     def suspects(self, twice: Collection[Destination], *, everyone: bool) -> Suspects:
         """Return the sites that must be looked at, the first of them by name; how many more there are is counted."""
@@ -216,7 +112,7 @@ class Spread:
         from pyspark.sql import functions as F  # noqa: N812
 
         names = pa.table({column: pa.array(sorted(sites), pa.string())})
-        return F.broadcast(self._reduced.sparkSession.createDataFrame(names))
+        return F.broadcast(self._shares.session.createDataFrame(names))
 
     def members_of(self, sites: Collection[SiteId]) -> Mapping[GroupId, Collection[SiteId]]:
         """Return in which groups these sites are."""
@@ -229,7 +125,7 @@ class Spread:
     def sent_to(self, sites: Collection[SiteId]) -> set[Destination]:
         """Return the destinations of what was sent to these sites."""
         own = self._members.join(self._named(sites, "site"), "site").select("group").distinct()
-        sent = self._unpacked(self._sends, "groups", lambda table: of_kind(table, "send")).select("group")
+        sent = self._shares.some_sends("groups", lambda table: of_kind(table, "send")).select("group")
         return set(collect(own.join(sent, "group", "left_semi")).column("group").to_pylist())
 
     def beside(self, groups: Collection[Destination]) -> list[SiteId]:
@@ -242,9 +138,9 @@ class Spread:
             sets = of_kind(table, "set")
             return sets.filter(pc.is_in(sets.column("group"), value_set=wanted))
 
-        there = self._unpacked(self._reduced, "groups", keep).select("site", "group")
+        there = self._shares.some("groups", keep).select("site", "group")
         clean = there.join(self._members, ["site", "group"], "left_semi").join(self._suspicious, "site", "left_anti")
-        clean = self._keep(clean)
+        clean = self._shares.keep(clean)
         first = set(collect(clean.groupBy("group").agg(F.min("site").alias("site"))).column("site").to_pylist())
         if not first:
             return []
@@ -258,7 +154,7 @@ class Spread:
         """Return the highest number of each source."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        sent = self._unpacked(self._sends, "newest", lambda table: table)
+        sent = self._shares.some_sends("newest", lambda table: table)
         found = collect(sent.groupBy("site").agg(F.max("n").alias("n")))
         return dict(zip(found.column("site").to_pylist(), found.column("n").to_pylist(), strict=True))
 
@@ -307,7 +203,7 @@ class Spread:
 
         edges = self._compared.where("kind = 'edge'")  # of sites that lack all of a destination
         lacking = counted(edges.limit(1)) > 0
-        runs = self._unpacked(self._reduced, "sites", lambda table: of_kind(table, "run") if lacking else shared(table))
+        runs = self._shares.some("sites", lambda table: of_kind(table, "run") if lacking else shared(table))
         edges = runs.union(edges).select("site", "order_class")
         several = edges.groupBy("site").agg(F.collect_set("order_class").alias("classes")).where("size(classes) > 1")
         shared = collect(several.select("site", F.explode("classes").alias("order_class")).limit(PAIRS_AT_MOST + 1))
@@ -338,22 +234,6 @@ class Spread:
         """Return the sites that delivered something: asked only of small runs."""
         found: list[SiteId] = collect(self._of_kind("site").select("site")).column("site").to_pylist()
         return found
-
-
-def by_group(table: Any, shares: int, key: Key) -> Any:
-    """Pack what was reduced: what belongs to destinations by these, what belongs to sites as it is."""
-    kind = table.column("kind")
-    site = of_kind(table, "site")
-    rows = pc.sum(site.column("n")).as_py() or 0
-    groups = table.filter(pc.is_in(kind, value_set=pa.array(["set", "class", "send", "member"])))
-    parts = [
-        packed("groups", groups, shares_of(groups.column("group"), shares, key)) if len(groups) else groups.slice(0, 0),
-        packed("sites", pa.concat_tables([site, of_kind(table, "run")]), rows=rows),
-        packed("unions", of_kind(table, "union")),
-        packed("newest", of_kind(table, "newest")),
-        packed("shuffled", of_kind(table, "shuffled")),
-    ]
-    return pa.concat_tables([part for part in parts if len(part)] or parts[1:2])
 
 
 def shared(table: Any) -> Any:
