@@ -203,7 +203,7 @@ class Spread:
 
         edges = self._compared.where("kind = 'edge'")  # of sites that lack all of a destination
         lacking = counted(edges.limit(1)) > 0
-        runs = self._shares.some("sites", lambda table: of_kind(table, "run") if lacking else shared(table))
+        runs = self._shares.some("sites", lambda table: of_kind(table, "run") if lacking else several_classes_of(table))
         edges = runs.union(edges).select("site", "order_class")
         several = edges.groupBy("site").agg(F.collect_set("order_class").alias("classes")).where("size(classes) > 1")
         shared = collect(several.select("site", F.explode("classes").alias("order_class")).limit(PAIRS_AT_MOST + 1))
@@ -236,7 +236,7 @@ class Spread:
         return found
 
 
-def shared(table: Any) -> Any:
+def several_classes_of(table: Any) -> Any:
     """Return the classes of sites that have several."""
     runs = of_kind(table, "run")
     _, site = coded(runs.column("site"))
