@@ -71,6 +71,7 @@ bench: setup  ## run the benchmarks and rewrite their tables in benchmarks/RESUL
 	@$(PYTHON) -m benchmarks.history
 	@$(PYTHON) -m benchmarks.live
 	@$(PYTHON) -m benchmarks.spark_tables
+	@$(PYTHON) -m benchmarks.spark_sizes
 	@$(PYTHON) -m benchmarks.trials
 	@$(PYTHON) -m benchmarks.streams
 	@$(PYTHON) -m benchmarks.following

@@ -216,6 +216,14 @@ def measured(what: str, size: int) -> tuple[dict[str, int], dict[str, float]]:
         shutil.rmtree(root, ignore_errors=True)
 
 
+def tell(rows: list[list[object]], arguments: str) -> None:
+    """Rewrite the table; its rows say how large they are."""
+    head = ["", "CPU s", "x", "wall s", "JVM MiB", "Python driver MiB", "largest worker MiB"]
+    below = "local[2], JVM heap 2 GB in all (spark.driver.memory=2g); the start of Spark is included, some 10 CPU s."
+    below += " Memory: peaks of what was resident. x: CPU s beside those of a tenth of the size."
+    record("Spark: sizes", f"python -m benchmarks.spark_sizes {arguments}", [*table(head, rows), "", below])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--what", default=",".join(SIZES))
@@ -237,13 +245,7 @@ def main() -> int:
             memory = [f"{took[one]:,.0f}" for one in ("jvm", "driver", "worker")]
             rows.append([name.format(told), f"{took['cpu']:.0f}", growth, f"{took['wall']:.0f}", *memory])
             print(rows[-1], flush=True)
-    if asked.scale == 1.0:
-        head = ["", "CPU s", "x", "wall s", "JVM MiB", "Python driver MiB", "largest worker MiB"]
-        told_below = (
-            "local[2], JVM heap 2 GB in all (spark.driver.memory=2g), start of Spark included (some 10 CPU s); peaks of"
-        )
-        told_below += " resident memory. x: CPU s beside those of a tenth of the size."
-        record("Spark: sizes", "python -m benchmarks.spark_sizes", [*table(head, rows), "", told_below])
+    tell(rows, f"--what {asked.what} --scale {asked.scale:g}")
     return 0
 
 
