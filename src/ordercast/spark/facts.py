@@ -27,8 +27,8 @@ from ordercast.spark.shares import Shares, Tables
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-FOLDS_AT_MOST = 1_000_000  # that are merged on the driver: a kilobyte each
-MEMBERS_AT_MOST = 1_000_000  # memberships that are held as names on the driver
+FOLDS_AT_MOST = 400_000  # that are merged on the driver: more than a kilobyte and 30 microseconds each
+MEMBERS_AT_MOST = 400_000  # memberships that are held as names on the driver
 TASK_ROWS = 400_000  # folds, or rows of destinations, that a task takes at once
 SUSPECTS_AT_MOST = 200_000  # that are named to the driver
 PAIRS_AT_MOST = 12_000_000  # of sites and groups, or classes, that come to the driver as numbers, to judge classes
