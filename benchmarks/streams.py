@@ -26,6 +26,7 @@ from ordercast.client.client import connect
 from ordercast.client.sync import connect as connect_sync
 
 GROUPS = {"x": ["a", "b", "c"], "y": ["a", "b", "c"]}
+LINES = ('policy = "available"', "limits.retain_messages = 100000000")
 POSTS = 64  # under way
 
 
@@ -70,7 +71,7 @@ def query(spark: Any, addresses: str, rows: int, folder: Path) -> Any:
 
 def rate(folder: Path, rows: int) -> dict[str, float]:
     """Read so many rows of one site; the first batch warms up."""
-    with Processes(folder, GROUPS, 'policy = "available"') as cluster:
+    with Processes(folder, GROUPS, *LINES) as cluster:
         asyncio.run(send(cluster.clients["a"], rows))
         spark = session()
         running = query(spark, cluster.clients["a"], 400_000, folder).trigger(availableNow=True).start()
@@ -94,7 +95,7 @@ def read_on(addresses: str, folder: Path) -> None:
 def kills(folder: Path, many: int, seed: int = 0) -> dict[str, int]:
     """Kill Spark, or the site that is read, again and again while messages come; then compare."""
     chance = random.Random(seed)
-    with Processes(folder, GROUPS, 'policy = "available"', "suspect_after = 1.0") as cluster:
+    with Processes(folder, GROUPS, *LINES, "suspect_after = 1.0") as cluster:
         addresses = f"{cluster.clients['a']},{cluster.clients['b']}"
         command = [sys.executable, "-m", "benchmarks.streams", "--read-on", addresses, "--folder", str(folder)]
         sender = subprocess.Popen([sys.executable, "-m", "benchmarks.streams", "--send-on", cluster.clients["c"]])
@@ -172,7 +173,7 @@ def main() -> None:
         read_on(asked.read_on, asked.folder)
         return
     if asked.send_on:
-        asyncio.run(send(asked.send_on, 10**9, every=0.1))
+        asyncio.run(send(asked.send_on, 10**9, every=0.25))
         return
     rows: list[list[object]] = []
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:

@@ -30,6 +30,8 @@ ELSEWHERE = {
     "ordercast experiment all --out out/experiment": "seven minutes; one of its graphs is run here",
     "ordercast experiment recovery --dynamics 12 --out out/recovery": "tests/spark/test_dynamics.py runs such trials",
     "ordercast audit s3://lake/run --master spark://host:7077 --json": "tests/spark/test_spark.py has a cluster",
+    "ordercast audit run --follow": "tests/audit/test_following.py follows a live cluster",
+    "ordercast audit run --follow --state audit.state --metrics 9465": "the same",
     "ordercast demo --short --out out/demo": "tests/test_demo.py",
     "ordercast group create news main-1,dev-1": OPERATES,
     "ordercast group create orders main-1,main-2": OPERATES,
