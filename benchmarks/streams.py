@@ -151,7 +151,10 @@ def found(folder: Path) -> Counter[str]:
 def names(address: str) -> set[str]:
     """Return the messages that a site has delivered."""
     with connect_sync(address) as client:
-        many = client.status()["delivered"]
+        many, before = client.status()["delivered"], -1
+        while many != before:  # what was posted last is still on its way
+            time.sleep(2.0)
+            many, before = client.status()["delivered"], many
         client.join(after=-1)
         read: set[str] = set()
         for lot in client.lots():
