@@ -338,12 +338,14 @@ def tree_of(parent: Ints) -> Tree:
 
 @kernel
 def lowest_above(head: Ints, depth: Ints, parent: Ints, a: int, b: int) -> int:
-    """Return the lowest node above two nodes of one tree."""
+    """Return the lowest node above two nodes; raises ValueError when they are in two trees."""
     while head[a] != head[b]:
         if depth[head[a]] >= depth[head[b]]:
             a = parent[head[a]]
         else:
             b = parent[head[b]]
+        if a < 0 or b < 0:
+            raise ValueError("no node is above all members of a group")
     return a if depth[a] <= depth[b] else b
 
 
@@ -376,6 +378,9 @@ def route_sizes(group_ptr: Longs, member_node: Ints, parent: Ints, entry: Ints) 
         own = tree.place[member_node[group_ptr[g] : group_ptr[g + 1]]]
         own.sort()
         top = entry[g]
+        for place in (own[0], own[-1]):  # a subtree is a range: what is between them is below the entry, too
+            if lowest_above(tree.head, tree.depth, parent, top, tree.node_at[place]) != top:
+                raise ValueError("a member of a group is not below its entry")
         passes[top] -= 1
         edges = -np.int64(tree.depth[top])
         before = -1
