@@ -93,7 +93,7 @@ class Naive:
             "fifo": self.fifo(),
             "total": not any(len({a, b}) == 2 for a, b in self.opposite_pairs()),
             "acyclic": self.shortest_cycle() is None,
-            "epochs": self.epochs(),
+            "epochs": self.epochs() if self.run.has_epoch else None,
             "classes": self.classes() if self.run.stamped else None,
             "stamps": self.stamps() if self.run.stamped else None,
             "causal": self.causal() if self.run.context else None,
@@ -227,8 +227,6 @@ class Naive:
 
     def epochs(self) -> bool:
         """Epochs never fall along a log, and a message has one."""
-        if not self.run.has_epoch:
-            return True
         falls = any(a.epoch > b.epoch for site in self.firsts for a, b in self.before(site))
         return self.one_for_all("epoch") and not falls
 
