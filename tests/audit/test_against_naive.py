@@ -37,7 +37,9 @@ def differences(run: Run, said: Verdict) -> list[str]:
     for name in EXACT_COUNTS:
         if said.properties[name].violations != getattr(naive, name)():
             found.append(f"{name}: counted {said.properties[name].violations}, not {getattr(naive, name)()}")
-    holds = all(truth[n] or (truth[n] is None and n in ("classes", "stamps", "body", "epochs")) for n in NEEDED[run.level])
+    holds = all(
+        truth[n] or (truth[n] is None and n in ("classes", "stamps", "body", "epochs")) for n in NEEDED[run.level]
+    )
     if said.ok != holds:
         found.append(f"ok: {said.ok}, but it is {holds}")
     return found
