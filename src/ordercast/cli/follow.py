@@ -65,18 +65,25 @@ class Told:
             return
         lag = f", {lag_of(follower):.1f} s behind" if follower.newest else ""
         told = f"{_now()} {follower.deliveries:,} deliveries{lag}, {follower.under_way:,} messages under way"
-        self._screen.print(f"{told}: {', '.join(sorted(follower.broken)) + ' broken' if follower.broken else 'holds'}")
+        self._screen.print(f"{told}: {self.word(follower)}")
         for one in late[:3]:
             self._screen.print(f"  {shown(one.reason)}, for {one.seconds:.0f} s", style="yellow")
+
+    @staticmethod
+    def word(follower: Follower) -> str:
+        """Say how the run stands; what nobody has looked at does not hold."""
+        if follower.broken:
+            return f"{', '.join(sorted(follower.broken))} broken"
+        return "holds" if follower.deliveries else "nothing is there to be judged"
 
     def end(self, follower: Follower) -> int:
         """Print the verdict; what waits is not judged, and the verdict is not that it holds."""
         held = [one for one in follower.held() if one.seconds > LATE_S]
-        good = not follower.broken and not held
+        good = bool(follower.deliveries) and not follower.broken and not held
         if self._json:
             self._line({"ok": good} | facts(follower))
             return 0 if good else 1
-        word = "does not hold" if follower.broken else "was not judged completely" if held else "holds so far"
+        word = "does not hold" if follower.broken else "holds so far" if good else "was not judged completely"
         self._screen.print(f"{follower.deliveries:,} deliveries, level {follower.level} {word}")
         for one in held[:3]:
             self._screen.print(f"not judged: {shown(one.reason)}", style="yellow")
