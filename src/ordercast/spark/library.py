@@ -4,9 +4,11 @@ Nothing of the session is changed: no setting, no view, no cache, and it is not 
 not have this package get it (`ship`).
 """
 
+import atexit
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,10 +118,16 @@ def _frame(spark: "SparkSession", table: "DataFrame | str") -> "DataFrame":
 
 def ship(spark: "SparkSession") -> None:
     """Give the package to executors on other machines; in local mode they run where it is."""
-    if _is_local(spark):
-        return
-    with tempfile.TemporaryDirectory(prefix="ordercast-ship-") as folder:
-        spark.addArtifacts(package_zip(Path(folder)), pyfile=True)
+    if not _is_local(spark):
+        spark.addArtifacts(_packed(), pyfile=True)
+
+
+@cache
+def _packed() -> str:
+    """Return this package as a file that stays while the process does: executors fetch it with their first task."""
+    folder = tempfile.TemporaryDirectory(prefix="ordercast-ship-")
+    atexit.register(folder.cleanup)
+    return package_zip(Path(folder.name))
 
 
 def _is_local(spark: "SparkSession") -> bool:
