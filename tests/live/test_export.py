@@ -1,6 +1,8 @@
 """What a site remembers beside its machine: it is in the checkpoint, so a restart does not change what is told."""
 
 import asyncio
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +10,13 @@ import pytest
 
 from ordercast.audit.local import LocalSource
 from ordercast.audit.verdict import Verdict, audit
+from ordercast.errors import OrdercastError
 from ordercast.live import export
+from ordercast.live.site import Site
 from ordercast.node.settings import Limits
-from tests.support.live import Running, cluster, quiet, run
+from ordercast.runs import writer
+from ordercast.runs.writer import Part, RunWriter
+from tests.support.live import GROUPS, Running, cluster, quiet, run, until
 
 
 @pytest.mark.slow
@@ -59,6 +65,82 @@ def test_a_run_under_traffic_is_not_accused(tmp_path: Path, monkeypatch: pytest.
 
     assert [verdict.broken() for verdict in verdicts if not verdict.ok] == []
     assert len({verdict.deliveries for verdict in verdicts}) == len(verdicts)
+
+
+class Stuck(RunWriter):
+    """A writer whose disk is full of work: nothing is written before `go`."""
+
+    go = threading.Event()
+
+    def write(self, part: Part) -> None:
+        """Wait, then write."""
+        self.go.wait()
+        super().write(part)
+
+
+@pytest.mark.slow
+def test_a_slow_export_disk_slows_its_site_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bounded number of parts waits, links stay up, and when the disk goes on everything is there."""
+    monkeypatch.setattr(export, "RunWriter", Stuck)
+    monkeypatch.setattr(writer, "ROWS_AT_MOST", 10)
+    waits: list[int] = []
+
+    async def work() -> None:
+        async with Running(cluster(tmp_path, durable=True, export="run")) as sites:
+            many = asyncio.gather(*(_posts(sites["p"], 20) for _ in range(20)))
+            try:
+                await until(lambda: any(_held(site) for site in sites.values()))
+                site = next(site for site in sites.values() if _held(site))
+                before = site.delivered
+                await asyncio.sleep(0.3)
+                assert site.exporter is not None
+                waits.extend([site.exporter._parts, site.delivered - before, *site.status()["peers"].values()])
+            finally:
+                Stuck.go.set()
+            await many
+            await quiet(sites)
+
+    Stuck.go.clear()
+    run(work())
+    verdict = audit(LocalSource(str(tmp_path / "run")), "acyclic")
+
+    assert waits[0] <= export.PARTS_AT_MOST + 2
+    assert waits[1] == 0 and all(waits[2:])
+    assert verdict.ok and verdict.deliveries == 400 * len(GROUPS["a"])
+
+
+@pytest.mark.slow
+def test_a_site_that_is_not_durable_ends_when_its_run_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no commit to hold back: it ends, and says why, instead of filling its memory."""
+    monkeypatch.setattr(export, "RunWriter", Stuck)
+    monkeypatch.setattr(writer, "ROWS_AT_MOST", 1)
+    told: list[str] = []
+
+    async def work() -> None:
+        async with Running(cluster(tmp_path, export="run")) as sites:
+            try:
+                await _posts(sites["p"], 100_000)
+            except OrdercastError as error:
+                told.append(str(error))
+            finally:
+                Stuck.go.set()
+
+    Stuck.go.clear()
+    with suppress(OrdercastError):  # the site that has ended says it again
+        run(work())
+
+    assert told and "cannot be written as fast as the site delivers" in told[0]
+
+
+def _held(site: Site) -> bool:
+    return site.exporter is not None and site.exporter._held is not None
+
+
+async def _posts(site: Site, many: int) -> None:
+    for _ in range(many):
+        await site.multicast("a", b"x" * 1000, ack="safe")
 
 
 async def _traffic(sites: Any) -> None:

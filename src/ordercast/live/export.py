@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ordercast.client.values import Restored, RolledBack, ViewChanged
-from ordercast.errors import BugError, OrdercastError
+from ordercast.errors import BugError, HistoryError, OrdercastError
 from ordercast.names import SiteId
-from ordercast.node.inputs import Began, Delivered, DiskFailed, Dropped, Keep, Noted, Sent
+from ordercast.node.inputs import Began, Delivered, DiskFailed, Dropped, Keep, Noted, Sent, Write
 from ordercast.runs.writer import RunWriter
 from ordercast.wire import batch
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ordercast.live.site import Site
 
 SECONDS = 2.0  # between parts; a full one is written at once
+PARTS_AT_MOST = 4  # that wait to be written; beyond that a durable site commits nothing new
+LOST_AT = 64  # parts; what a site that is not durable cannot write in time ends it
 
 
 class Exporter:
@@ -29,6 +31,8 @@ class Exporter:
         if not changes:
             self.writer.members(site.node.configuration.members)
         self._failed = False
+        self._parts = 0  # that are not yet written
+        self._held: Callable[[], None] | None = None  # a commit; there is one at a time
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="export")
         self._timer = site.loop.call_later(SECONDS, self._now_and_then)
 
@@ -55,18 +59,45 @@ class Exporter:
     def _look(self) -> None:
         if self.writer.full:
             self.write()
+            if self._parts > LOST_AT and not self._site.cluster.durable and not self._failed:
+                self._failed = True
+                says = f"{self.writer.folder}: the exported run cannot be written as fast as the site delivers"
+                self._site.loop.call_soon(self._site.feed, DiskFailed(HistoryError(says)))
 
     def _now_and_then(self) -> None:
         self._timer = self._site.loop.call_later(SECONDS, self._now_and_then)
-        self.write()
+        if not self._parts:
+            self.write()
 
     def write(self) -> "asyncio.Future[None]":
         """Write what was collected; parts appear in the order they were taken."""
         writing = self._site.loop.run_in_executor(self._thread, self.writer.write, self.writer.take())
+        self._parts += 1
         writing.add_done_callback(self._written)
         return writing
 
+    def bounded(self, write: Callable[[Write], None]) -> Callable[[Write], None]:
+        """Return `write` that waits while too many parts do: a slow export disk slows the site down, as its own would.
+
+        What is not committed is neither sent nor delivered, so nothing more is exported meanwhile; links stay up.
+        """
+
+        def write_or_wait(output: Write) -> None:
+            if self._parts > PARTS_AT_MOST:
+                assert self._held is None, "two commits under way"
+                self._held = lambda: write(output)
+                self._site.note("export.slow", parts=self._parts, waits="commits wait until parts are written")
+            else:
+                write(output)
+
+        return write_or_wait
+
     def _written(self, writing: "asyncio.Future[None]") -> None:
+        self._parts -= 1
+        if self._held is not None and self._parts <= PARTS_AT_MOST:
+            held, self._held = self._held, None
+            self._site.note("export.goes_on", parts=self._parts)
+            held()
         error = None if writing.cancelled() else writing.exception()
         self._failed = self._failed or error is not None
         if isinstance(error, OrdercastError):

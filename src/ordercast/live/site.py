@@ -122,6 +122,7 @@ class Site(Calls):
                 io.Delivered: exporter.delivered,
                 io.Sent: exporter.sent,
                 io.Keep: exporter.before(disk.keep),
+                io.Write: exporter.bounded(disk.write),
             }
             if isinstance(exporter, ChangingExporter):
                 self.carrier.does |= {io.Began: exporter.began, io.Noted: exporter.noted}
