@@ -9,6 +9,7 @@ Run: python -m benchmarks.light [--protocol sequencer] [--rounds 12]
 
 import argparse
 import asyncio
+import gc
 import struct
 import subprocess
 import sys
@@ -55,6 +56,8 @@ async def site(folder: Path, name: str) -> None:
         tasks = [asyncio.create_task(read(here))]
         while not (folder / "go").exists():
             await asyncio.sleep(0.1)
+        gc.collect()
+        gc.freeze()  # as `ordercast site` does
         if name == SITES[1]:  # no sequencer, and not the manager
             tasks.append(asyncio.create_task(send(here)))
         while not (folder / "stop").exists():
