@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from itertools import pairwise
 from pathlib import Path
@@ -15,11 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from ordercast.audit.following import Follower
+from ordercast.cli.follow import follow
 from ordercast.errors import InputError
 from ordercast.live.ports import free_ports
 from ordercast.runs.writer import write_table
 from tests.support.logs import FAULTS, TWINS, Logs, make_logs
-from tests.support.processes import Processes
+from tests.support.processes import WAIT_S, Processes
 
 ELSEWHERE = {"class_too_fine", "missing_tail"}
 """What is judged when the run is over: classes, and what a site has not come to yet."""
@@ -102,10 +104,21 @@ def test_what_cannot_be_followed_is_refused_by_name(tmp_path: Path) -> None:
         Follower(run, state=tmp_path / "state").look()
     with pytest.raises(InputError, match="not a part that a live site writes"):
         Follower(tmp_path / "whole").look()
+    follower = Follower(run, state=tmp_path / "good")
+    follower.look()
+    follower.save()
     (run / "lives").mkdir()
     pq.write_table(pa.table({"site": ["s"]}), run / "lives" / "s.parquet")
-    with pytest.raises(InputError, match="groups change in this run"):
-        Follower(run)
+    with pytest.raises(InputError, match="is of another run"):
+        Follower(run, state=tmp_path / "good").look()
+
+
+def test_an_empty_folder_proves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = follow(str(tmp_path), "acyclic", state=None, metrics=None, seconds=0.1, as_json=False)
+    said = capsys.readouterr().out
+
+    assert code == 1
+    assert "nothing is there to be judged" in said and "was not judged completely" in said
 
 
 @pytest.mark.slow
@@ -140,3 +153,55 @@ def test_a_live_cluster_is_followed_and_a_planted_fault_is_named(tmp_path: Path)
 
     assert said["broken"] in ("body", "stamps") and "a:201" in said["says"]
     assert following.wait(100) == 1
+
+
+def settled(follower: Follower, deliveries: int) -> bool:
+    """Whether everything is judged, and nothing waits."""
+    assert follower.look() == []
+    return follower.deliveries >= deliveries and not follower.under_way and not follower.held()
+
+
+@pytest.mark.slow
+def test_a_cluster_that_changes_is_followed(tmp_path: Path) -> None:
+    """Groups come, sites leave and are killed, and the audit has several lives; then a message is told twice."""
+    from ordercast.client.sync import connect
+
+    run, state = tmp_path / "run", tmp_path / "state"
+    run.mkdir()
+    options = ('policy = "available"', "suspect_after = 1.0", 'export = "run"')
+    with Processes(tmp_path, {"x": ["a", "b", "c"]}, *options) as cluster:
+        follower = Follower(run, state=state)
+        with connect(cluster.clients["a"]) as client:
+            client.multicast_many("x", [b"first"] * 50, ack="safe")
+            client.create_group("y", ["a", "b"])
+            client.multicast_many("y", [b"second"] * 20, ack="safe")
+            client.multicast(("x", "y"), b"both", ack="safe")
+            client.leave_group("x", "b")
+            client.multicast_many("x", [b"third"] * 30, ack="safe")
+            cluster.kill("c")
+            client.multicast_many("x", [b"fourth"] * 40, ack="safe")
+            follower.look()
+            follower.save()
+            cluster.start("c")
+            cluster.wait("c")
+            client.join_group("x", "b")
+            client.multicast_many("x", [b"fifth"] * 10, ack="safe")
+        follower = Follower(run, state=state)
+        follower.search_s = 0.0
+        expected = 3 * 50 + 2 * 20 + 3 + 2 * 30 + 40 + 3 * 10
+        until = time.monotonic() + WAIT_S
+        while not settled(follower, expected):
+            assert time.monotonic() < until, (follower.deliveries, follower.under_way, follower.held())
+            time.sleep(0.2)
+    follower.save()
+    parts = sorted((run / "deliveries").glob("a@*.parquet"), key=lambda path: int(path.stem.split("-")[-1]))
+    ends = [
+        int(p.stem.split("-")[-1]) for table in ("deliveries", "changes") for p in (run / table).glob("a@*.parquet")
+    ]
+    row = pq.read_table(parts[-1]).to_pylist()[-1] | {"position": max(ends) + 1}
+    name = parts[-1].name.split("-")[0]
+    write_table(pa.Table.from_pylist([row]), run / "deliveries" / f"{name}-{max(ends) + 1}-{max(ends) + 1}.parquet")
+    again = Follower(run, state=state)
+    again.search_s = 0.0
+
+    assert [finding.property for finding in again.look()] == ["duplicate"]

@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from ordercast.audit.following import Follower
 from ordercast.client.client import Client, connect
 from ordercast.client.values import AckLevel, Delivered, Lot, Restored
 from ordercast.errors import LocalError, OrdercastError
@@ -246,7 +247,7 @@ class ChangingChaos:
             tasks += [*senders, *(asyncio.create_task(rover.read()) for rover in self.rovers)]
             tasks.append(asyncio.create_task(self._trouble_links()))
             operator = asyncio.create_task(self._operate(changes))
-            tasks.append(operator)
+            tasks += [operator, asyncio.create_task(self._follow())]
             while self.counts["kill"] < kills or not operator.done():
                 await self._hurt(self.chance.choice(self.kinds))
                 say(f"{self.counts['kill']} kills, {self.counts['change']} changes, {len(self.judge.sends)} messages")
@@ -306,6 +307,15 @@ class ChangingChaos:
         self.applications[site].forget()
         self.judge.forgot(site, there)
         self.judge.lost |= {name for name, at in self.strays.items() if site in at and name not in self.judge.safe}
+
+    async def _follow(self) -> None:
+        """Audit the run as it is written; each audit goes on from what the last one has kept."""
+        while True:
+            follower = Follower(self.folder / "run", state=self.folder / "audit.state")
+            for _ in range(5):
+                await asyncio.to_thread(follower.look)
+                await asyncio.sleep(1.0)
+            await asyncio.to_thread(follower.save)
 
     async def _fill(self, site: SiteId) -> None:
         """The disk is full: the site says so and ends; somebody makes room, and starts it again."""
@@ -549,4 +559,9 @@ class ChangingChaos:
         from ordercast.audit.local import LocalSource
 
         verdict = audit_changing(LocalSource(str(self.folder / "run")), self.level)
-        return [(f"audit: {name}", answer.says) for name, answer in verdict.broken().items()]
+        found = [(f"audit: {name}", answer.says) for name, answer in verdict.broken().items()]
+        follower = Follower(self.folder / "run", state=self.folder / "audit.state")
+        follower.search_s = 0.0
+        follower.look()
+        self.counts["followed"], self.counts["not settled"] = follower.deliveries, follower.under_way
+        return found + [(f"follow: {name}", finding.says) for name, finding in follower.broken.items()]

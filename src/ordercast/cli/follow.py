@@ -79,14 +79,17 @@ class Told:
     def end(self, follower: Follower) -> int:
         """Print the verdict; what waits is not judged, and the verdict is not that it holds."""
         held = [one for one in follower.held() if one.seconds > LATE_S]
+        notes = follower.notes()
         good = bool(follower.deliveries) and not follower.broken and not held
         if self._json:
-            self._line({"ok": good} | facts(follower))
+            self._line({"ok": good} | facts(follower) | {"notes": notes})
             return 0 if good else 1
         word = "does not hold" if follower.broken else "holds so far" if good else "was not judged completely"
         self._screen.print(f"{follower.deliveries:,} deliveries, level {follower.level} {word}")
         for one in held[:3]:
             self._screen.print(f"not judged: {shown(one.reason)}", style="yellow")
+        for note in notes:
+            self._screen.print(shown(note), style="yellow")
         return 0 if good else 1
 
     @staticmethod

@@ -132,12 +132,12 @@ class ChangingExporter(Exporter):
     """
 
     def began(self, began: Began) -> None:
-        """The site takes part; the cluster begins with it in these groups."""
+        """The site takes part."""
         self._name()
         try:
+            if began.members:
+                self.writer.members(began.members)
             self.writer.lives()
-            if began.groups:
-                self.writer.members({group: [self._site.me] for group in began.groups})
         except OrdercastError as error:
             self._site.feed(DiskFailed(error))
 

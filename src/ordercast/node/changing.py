@@ -228,7 +228,7 @@ class ChangingNode(Node):
         self.peers.sites.update(setup.sites)
         self.groups = frozenset(group for group in setup.groups if self.me in setup.members(group))
         if knows and self.exporting:
-            self.tell(io.Began(tuple(sorted(self.groups)) if founds and setup.number == 1 else ()))
+            self.tell(io.Began({group: setup.members(group) for group in setup.groups if founds and setup.number == 1}))
         self.deliveries.groups = self.intake.checker.groups = self.readers.own = self.groups
         self._marks = (self.pipeline.next_record, self._marks[0])
         self.deliveries.forget((*setup.classes, *self.participant.earlier), self._marks[1])

@@ -212,9 +212,10 @@ class Delivered(msgspec.Struct, frozen=True, gc=False):
 
 
 class Began(msgspec.Struct, frozen=True, gc=False):
-    """A life of this site takes part, from the beginning of the cluster in these groups: for whoever exports it."""
+    """A life of this site takes part: for whoever exports it."""
 
-    groups: tuple[GroupId, ...]
+    members: dict[GroupId, tuple[SiteId, ...]]
+    """Who was in which group when the cluster began, if this life took part in that: each founder tells of all."""
 
 
 class Noted(msgspec.Struct, frozen=True, gc=False):

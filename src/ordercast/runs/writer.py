@@ -221,7 +221,7 @@ class RunWriter:
         self._part = Part([], [], [], [])
 
     def members(self, members: Members) -> None:
-        """Write who is in which group; where groups change, the groups that this site begins with."""
+        """Write who is in which group; where groups change, who was when the cluster began."""
         _write(self.folder, "membership", "part-0" if self._files == self.site else self._files, _membership(members))
 
     def lives(self) -> None:

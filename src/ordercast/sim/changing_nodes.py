@@ -352,7 +352,7 @@ class ChangingRun(Run):
         found = self._left() + world.ledger.problems
         found += [("receipts", f"nobody answers who sent {names[0]}") for names in world.ledger.open]
         found += world.judge.findings({group: last.members(group) for group in last.groups}, there)
-        return found + list(world.exports.findings(case.promises))
+        return found + list(world.exports.findings(case.promises, case.seed))
 
     def _left(self) -> list[tuple[str, str]]:
         """Return what is not done."""

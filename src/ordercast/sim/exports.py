@@ -1,5 +1,6 @@
 """What the sites of a world would export where groups change, and the verdict on it (`verify.histories`)."""
 
+import random
 from collections.abc import Iterator
 
 from ordercast.client.values import Restored, RolledBack, ViewChanged
@@ -9,6 +10,7 @@ from ordercast.verify.deliveries import JUDGES
 from ordercast.verify.findings import Delivery, Sent
 from ordercast.verify.histories import Change, Histories, Log
 from ordercast.verify.record import Record
+from ordercast.verify.window import Window
 from ordercast.wire import batch
 
 Told = Delivery | Change
@@ -27,7 +29,10 @@ class Exports:
 
     def began(self, log: str, began: io.Began) -> None:
         """A life of a site takes part."""
-        self.begins[log] = frozenset(began.groups) or self.begins.get(log, frozenset())
+        self.begins.setdefault(log, frozenset())
+        for group, sites in began.members.items():
+            for site in sites:
+                self.begins[site] = self.begins.get(site, frozenset()) | {group}
 
     def sent(self, log: str, sent: io.Sent) -> None:
         """A site has sent a batch."""
@@ -77,8 +82,8 @@ class Exports:
             logs[name] = Log(rows, changes, self.begins.get(name, frozenset()))
         return Histories(logs, self.sends, self.posts, frozenset(self.dropped))
 
-    def findings(self, promises: frozenset[str]) -> Iterator[tuple[str, str]]:
-        """Yield what an audit would find."""
+    def findings(self, promises: frozenset[str], seed: int = 0) -> Iterator[tuple[str, str]]:
+        """Yield what an audit would find, and one that follows the logs as they are written."""
         yield from self.problems
         run = self.histories()
         for finding in run.judge():
@@ -88,3 +93,46 @@ class Exports:
             found = JUDGES[name](record) if name in promises else None
             if found is not None:
                 yield f"audit {name}", found.says
+        window = followed(run, random.Random(f"followed {seed}"), promises)
+        yield from ((f"follow {name}", finding.says) for name, finding in window.broken.items())
+
+
+def followed(run: Histories, chance: random.Random, promises: frozenset[str], waited_for: int = 100_000) -> Window:
+    """Judge a run as files come: each log in order, piece by piece, and the logs in any order."""
+    window = Window(promises, waited_for)
+    founded: dict[GroupId, list[str]] = {}
+    logs: dict[str, list[Told]] = {}
+    sends: dict[str, list[tuple[str, Sent]]] = {}
+    for name, log in sorted(run.logs.items()):
+        told: list[Told] = [*log.rows, *log.changes]
+        logs[name] = sorted(told, key=lambda said: said.position)
+        for group in sorted(log.begins):
+            founded.setdefault(group, []).append(name)
+    for message, sent in sorted(run.sends.items(), key=lambda item: item[1].number):
+        sends.setdefault(sent.source, []).append((message, sent))
+    window.founded(founded)
+    often = chance.choice([0.03, 0.3, 1.0])
+    while logs or sends:
+        many = chance.choice([1, 5, 30])
+        if (name := chance.choice(sorted({*logs, *(f"sends of {source}" for source in sends)}))) in logs:
+            window.began(name)
+            for said in logs[name][:many]:
+                if isinstance(said, Delivery):
+                    window.delivered(said)
+                else:
+                    window.changed(name, said)
+            logs[name] = logs[name][many:]
+            logs = {name: rest for name, rest in logs.items() if rest}
+        else:
+            now = sends[source := name.removeprefix("sends of ")][:many]
+            for message, sent in now:
+                window.sent(message, sent, run.posts.get(message, ""))
+            window.written(source, now[0][1].number, now[-1][1].number)
+            sends[source] = sends[source][many:]
+            sends = {source: rest for source, rest in sends.items() if rest}
+        if chance.random() < often:
+            window.judge()
+    for name in run.logs:
+        window.began(name)
+    window.judge()
+    return window

@@ -98,7 +98,25 @@ class _Run:
     def _goes_on(self, stay: Stay) -> bool:
         """Whether a stay goes to the end: its site is there."""
         site = site_of(stay.log)
-        return not stay.void and self._newest[site] == stay.log and site in self._there.get(stay.group, ())
+        there = self._newest[site] == stay.log and site in self._there.get(stay.group, ())
+        return there and not stay.void and self._knows_of_itself(stay)
+
+    def _knows_of_itself(self, stay: Stay) -> bool:
+        """Whether a log that is still written tells that its site was away, if others do: it may yet undo something."""
+        if not self.running:
+            return True
+        told = (change.epoch for change in self.logs[stay.log].changes if change.group == stay.group)
+        return max(told, default=0) >= self._was_away.get((stay.group, site_of(stay.log)), 0)
+
+    @cached_property
+    def _was_away(self) -> dict[tuple[GroupId, SiteId], int]:
+        """The last configuration in which a site was taken out of a group because it was suspected."""
+        found: dict[tuple[GroupId, SiteId], int] = {}
+        for log in self.logs.values():
+            for change in log.changes:
+                for site in change.away:
+                    found[change.group, site] = max(change.epoch, found.get((change.group, site), 0))
+        return found
 
     def _is_good(self, stay: Stay) -> bool:
         """Whether what is in a stay is what others have, or had: who has left has undone what they have not."""
@@ -233,6 +251,15 @@ class Histories(_Run):
                 if after != (row.epoch >= epoch) and not (after and again):
                     yield findings.beside_view(row, epoch, after=after)
                     break
+        if self._has_its_rows(stay):
+            yield from self._missing(stay, line)
+
+    def _has_its_rows(self, stay: Stay) -> bool:
+        """Whether everything is here that its log has of the group."""
+        return True
+
+    def _missing(self, stay: Stay, line: Mapping[bytes, Delivery]) -> Iterator[Finding]:
+        """Whoever is in a group has everything from where it came in, to the end or to where it left."""
         have = {row.stamp for row in stay.rows if row.stamp in line}
         # Who leaves may miss the last ones; who is still to get a state gets what comes to its other groups, too.
         own = [row.stamp for row in stay.rows if row.stamp in line and not (stay.void and len(row.groups) > 1)]
@@ -280,9 +307,6 @@ class Histories(_Run):
 
     def _as_sent(self) -> Iterator[Finding]:
         """Only what was sent is delivered, as it was sent, and only in groups that the site is in."""
-        reached: dict[SiteId, int] = {}
-        for sent in self.sends.values():
-            reached[sent.source] = max(reached.get(sent.source, 0), sent.number)
         unknown = 0
         for follower in self.followers.values():
             for row in follower.strangers:
@@ -290,7 +314,7 @@ class Histories(_Run):
             for row in follower.valid:
                 known = self.sends.get(row.msg_id)
                 if known is None:
-                    written = row.number <= reached.get(row.source, 0)
+                    written = self._is_written(row)
                     if not written and self._is_gone(row.source):
                         unknown += 1
                     elif written or not self.running:
@@ -303,6 +327,18 @@ class Histories(_Run):
             self.notes.append(
                 f"{unknown} deliveries are of sites that have ended before they had written down what they sent"
             )
+
+    def _is_written(self, row: Delivery) -> bool:
+        """Whether its source has written down what it sent, up to this number at least."""
+        return row.number <= self._written.get(row.source, 0)
+
+    @cached_property
+    def _written(self) -> dict[SiteId, int]:
+        """The last number that each source has written down."""
+        found: dict[SiteId, int] = {}
+        for sent in self.sends.values():
+            found[sent.source] = max(found.get(sent.source, 0), sent.number)
+        return found
 
     def _nowhere(self) -> Iterator[Finding]:
         """What was sent to a group comes to it, unless that was said not to be so, or is lost with a disk."""

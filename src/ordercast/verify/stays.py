@@ -67,7 +67,8 @@ def site_of(log: str) -> SiteId:
     return log.partition(LIFE)[0]
 
 
-def _at(epoch: int) -> bytes:
+def entered(epoch: int) -> bytes:
+    """Return a stamp before all messages of a configuration, and after those of earlier ones."""
     return epoch.to_bytes(EPOCH_BYTES, "big")
 
 
@@ -107,7 +108,7 @@ class Follower:
                 stay.missed = [row for row in stay.missed if row.position not in gone]
 
     def _enters(self, group: GroupId, epoch: int) -> None:
-        stay = self.open[group] = Stay(self.name, group, _at(epoch))
+        stay = self.open[group] = Stay(self.name, group, entered(epoch))
         self.stays.append(stay)
 
     def _state(self, change: Change) -> None:
@@ -130,6 +131,6 @@ class Follower:
         elif stay is not None and self.me in change.away:
             stay.missed = stay.missed or []
         elif stay is not None and self.me in change.left:
-            self.open.pop(change.group).until = _at(change.epoch)
+            self.open.pop(change.group).until = entered(change.epoch)
             by_force = change.away and not change.members  # what only it has is lost
             stay.void = bool(by_force) or stay.waits

@@ -1,0 +1,428 @@
+"""The judge of logs in which groups change, while they are written.
+
+It keeps a *window*: messages that are not yet at all members, and what comes behind such a message in a log or in the
+line of a group. `verify.histories`, the judge of whole runs, judges the window again and again; what is then at all
+members is *settled*: only the last message of each group and of each source is remembered of it. A cycle is never
+settled in parts: everything before a settled message is settled.
+
+A site that is away is waited for until the window is large; then its log is *given up* until it comes back. What a
+site delivers that was given up, or that came late, of what others had settled before is counted, and not judged.
+"""
+
+import time
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from itertools import islice
+from typing import NamedTuple
+
+from ordercast.names import GroupId, SiteId
+from ordercast.verify import findings
+from ordercast.verify.deliveries import JUDGES
+from ordercast.verify.findings import NOWHERE, Delivery, Finding, MsgId, Sent
+from ordercast.verify.histories import Histories
+from ordercast.verify.record import Record
+from ordercast.verify.stays import Change, Follower, Log, Stay, entered, site_of
+
+WAITED_FOR = 100_000  # deliveries in the window, while a site that is away is waited for
+CHANGES_KEPT = 200  # of a log, behind the settled part
+
+
+class Last(NamedTuple):
+    """The last settled message of a group at a site, or of a source in a group."""
+
+    msg_id: MsgId
+    stamp: bytes
+    number: int
+
+
+class _Window(Histories):
+    """What is judged at once: positions that are settled are no holes, and only who is up to date is compared."""
+
+    back: frozenset[str] = frozenset()
+    """Logs of which earlier parts are not here: what they have of groups they came into there is nobody's fault."""
+
+    numbers: Mapping[SiteId, "Numbers"] = {}
+    """The numbers of each source of which everything is here that was sent."""
+
+    def _hole(self, log: Log) -> int | None:
+        return None
+
+    def _is_written(self, row: Delivery) -> bool:
+        return row.source in self.numbers and row.number in self.numbers[row.source]
+
+    def _has_its_rows(self, stay: Stay) -> bool:
+        """Of what a site had before it was given a state only that is here which is not yet settled."""
+        return self._is_good(stay)
+
+    @cached_property
+    def followers(self) -> dict[str, Follower]:
+        """Every log, gone through."""
+        found = super().followers
+        for name in self.back & found.keys():
+            found[name].strangers = []
+            for stay in found[name].stays:
+                stay.rows = [row for row in stay.rows if (row.stamp or b"") >= stay.since]
+        return found
+
+    @cached_property
+    def _told_away(self) -> dict[GroupId, frozenset[SiteId]]:
+        """Who is in no hurry to come: the newest view of the group says that it is away."""
+        views = [change for log in self.logs.values() for change in log.changes if change.kind == "view"]
+        return {view.group: frozenset(view.away) for view in sorted(views, key=lambda view: view.epoch)}
+
+    def must_have(self) -> Iterator[tuple[GroupId, str, Stay | None]]:
+        """Yield what each log is to have of each group; None while it does not say that its site is there.
+
+        Who has left has the messages before that; who is away comes back and has them, or is given a state.
+        """
+        for group, sites in self._there.items():
+            for site in sites:
+                name = self._newest.get(site, site)
+                follower = self.followers.get(name)
+                yield group, name, follower.open.get(group) if follower is not None else None
+        for name, follower in self.followers.items():
+            for group, stay in follower.open.items():
+                if site_of(name) not in self._there.get(group, ()) and not self._is_over(name):
+                    yield group, name, stay
+
+    @cached_property
+    def _sent_to(self) -> dict[GroupId, dict[MsgId, bytes]]:
+        """The messages to each group that are anywhere, in order: its own members may have none of them yet."""
+        every = {row.msg_id: row for rows in self.kept().values() for row in rows}
+        found: dict[GroupId, dict[MsgId, bytes]] = {}
+        for row in sorted(every.values(), key=lambda row: row.stamp or b""):
+            for group in row.groups:
+                found.setdefault(group, {})[row.msg_id] = row.stamp or b""
+        return found
+
+    def undecided(self) -> Iterator[list[Delivery]]:
+        """Yield the logs that may yet undo something, or may yet be compared with others, all of them."""
+        for name, follower in self.followers.items():
+            if not self._is_over(name) and not all(map(self._is_good, follower.open.values())):
+                yield follower.valid
+
+    def is_there(self, log: str) -> bool:
+        """Whether the site of a log is in some group, and not away from another one."""
+        site = site_of(log)
+        away = any(site in sites for sites in self._told_away.values())
+        return not away and site in self._somewhere and not self._is_over(log)
+
+    def lacks(self, group: GroupId, stay: Stay | None) -> list[MsgId]:
+        """Return what of a group's line a log is still to have, in order."""
+        line = self._sent_to.get(group, {})
+        if stay is None:
+            return list(line)
+        have = {row.msg_id: row.stamp for row in (*stay.rows, *(stay.missed or ()))}  # another stamp: to be undone
+        since, known = self._since(stay), self.lines.get(group, {})
+        come = max([stamp for stamp in have.values() if stamp], default=b"")  # what nobody has before it does not come
+        come = max([come, *(entered(epoch) for _, epoch in stay.views)])
+        return [
+            message
+            for message, stamp in line.items()
+            if stamp >= since and have.get(message) != stamp and (stamp > come or stamp in known)
+        ]
+
+    def is_gone(self, log: str) -> bool:
+        """Whether a life has ended."""
+        return self._is_gone(log)
+
+
+class Numbers:
+    """A set of numbers that come nearly in order, as intervals."""
+
+    def __init__(self, parts: Iterable[tuple[int, int]] = ()) -> None:
+        self.parts = [(begin, end) for begin, end in parts]
+
+    def add(self, first: int, last: int) -> None:
+        """Add the numbers from one to another."""
+        begin = bisect_right(self.parts, first - 1, key=lambda part: part[1])
+        begin -= begin > 0 and self.parts[begin - 1][1] == first - 1
+        end = bisect_right(self.parts, last + 1, key=lambda part: part[0])
+        merged = [(first, last), *self.parts[begin:end]]
+        self.parts[begin:end] = [(min(part[0] for part in merged), max(part[1] for part in merged))]
+
+    def __contains__(self, number: int) -> bool:
+        place = bisect_right(self.parts, number, key=lambda part: part[0])
+        return place > 0 and number <= self.parts[place - 1][1]
+
+
+class Window:
+    """Give it what logs tell, each log in order (`began`, `changed`, `sent`, `delivered`), and `judge` now and then."""
+
+    def __init__(self, promises: frozenset[str], waited_for: int = WAITED_FOR) -> None:
+        """`promises`: of `total` and `acyclic`, those that are judged."""
+        self.promises, self.waited_for = promises, waited_for
+        self.broken: dict[str, Finding] = {}
+        self.rows: dict[str, list[Delivery]] = {}
+        self.changes: dict[str, list[Change]] = {}
+        self.begins: dict[str, frozenset[GroupId]] = {}
+        self.sends: dict[MsgId, Sent] = {}
+        self.posts: dict[MsgId, str] = {}
+        self.numbers: dict[SiteId, Numbers] = {}
+        """The numbers of each source up to which it is known what was sent."""
+        self.ends: dict[GroupId, bytes] = {}
+        """Up to where the line of each group is settled."""
+        self.had: dict[str, dict[GroupId, Last]] = {}
+        """The last settled message of each group that a log has."""
+        self.reached: dict[tuple[SiteId, GroupId], Last] = {}
+        """The last settled message of each source in each group."""
+        self.posted: dict[str, Numbers] = {}
+        self.settled_at: dict[str, int] = {}
+        """The last position of each log that is settled."""
+        self.begun: set[str] = set()
+        """The logs that there are; of the founders' it is known that they come."""
+        self.member: dict[str, set[GroupId]] = {}
+        """The groups that a log says its site is in, as far as it is read."""
+        self.known: set[GroupId] = set()
+        """Groups of which somebody is known who was in them."""
+        self.given_up: set[str] = set()
+        self.back: set[str] = set()
+        """Logs that were given up, or came late, and are judged from somewhere on."""
+        self.not_judged = 0
+        """How many deliveries were not judged, because their log was given up or came late."""
+        self._open: set[MsgId] = set()
+        self.waits: dict[str, float] = {}
+        """What keeps messages from being settled, beside sites that are away, and since when."""
+
+    def note(self, finding: Finding) -> None:
+        """Remember the first violation of each property."""
+        self.broken.setdefault(finding.property, finding)
+
+    @property
+    def under_way(self) -> int:
+        """How many messages are not settled."""
+        return len(self._open)
+
+    # What logs tell.
+
+    def founded(self, members: Mapping[GroupId, Iterable[SiteId]]) -> None:
+        """The cluster begins with these members."""
+        for group, sites in members.items():
+            self.known.add(group)
+            for site in sites:
+                self._expect(site, group)
+
+    def _expect(self, log: str, *groups: GroupId) -> None:
+        self.rows.setdefault(log, [])
+        self.changes.setdefault(log, [])
+        self.begins[log] = self.begins.get(log, frozenset()) | {*groups}
+        self.member.setdefault(log, set()).update(groups)
+
+    def began(self, log: str) -> None:
+        """A life of a site takes part."""
+        self._expect(log)
+        self.begun.add(log)
+
+    def sent(self, msg_id: MsgId, sent: Sent, post: str = "") -> None:
+        """A source has sent a message."""
+        if not self._is_passed(sent):
+            self.sends[msg_id] = sent
+            if post:
+                self.posts[msg_id] = post
+
+    def written(self, source: SiteId, first: int, last: int) -> None:
+        """Everything that a source has sent of these numbers was told."""
+        self.numbers.setdefault(source, Numbers()).add(first, last)
+
+    def _is_passed(self, sent: Sent) -> bool:
+        """Whether a message cannot come any more: it or a later one of its source has come to all its groups."""
+        reached = [self.reached.get((sent.source, group)) for group in sent.groups]
+        return all(last is not None and sent.number <= last.number for last in reached)
+
+    def changed(self, log: str, change: Change) -> None:
+        """A site says something in its log beside deliveries."""
+        self.began(log)
+        self._is_in(log, change)
+        if log in self.given_up:
+            if change.kind != "state" and not (change.kind == "view" and site_of(log) in change.joined):
+                return
+            self.given_up.discard(log)
+            self.back.add(log)
+        if change.kind == "undone" and change.undone_from <= self.settled_at.get(log, NOWHERE):
+            self.had.pop(log, None)  # it undoes what others keep, and gets it again
+            self.back.add(log)
+        self.changes[log].append(change)
+
+    def _is_in(self, log: str, change: Change) -> None:
+        if change.kind == "state" or site_of(log) in change.members:
+            self.member[log].add(change.group)
+        elif change.kind == "view" and site_of(log) not in change.away:
+            self.member[log].discard(change.group)
+        self.known |= {change.group} - {""}
+
+    def delivered(self, row: Delivery) -> None:
+        """A site has delivered a message."""
+        self.began(row.site)
+        if row.site in self.given_up:
+            self.not_judged += 1
+        elif not self._is_settled(row):
+            self.rows[row.site].append(row)
+            self._open.add(row.msg_id)
+
+    def _is_settled(self, row: Delivery) -> bool:
+        """Whether others have settled this part of the line: who has all of it delivers no more there."""
+        assert row.stamp is not None
+        had = self.had.get(row.site, {})
+        for group in self.member[row.site].intersection(row.groups):
+            last = had.get(group)
+            if last is not None and row.stamp <= last.stamp:
+                before = Delivery(row.site, NOWHERE, last.msg_id, row.groups, stamp=last.stamp)
+                same = last.msg_id == row.msg_id
+                self.note(findings.twice(before, row) if same else findings.not_larger(before, row))
+                return True
+            if row.stamp <= self.ends.get(group, b""):  # nobody waited for this log
+                self.not_judged += 1
+                return True
+        return False
+
+    # Judging.
+
+    def judge(self) -> None:
+        """Judge what is in the window, and settle what is everywhere."""
+        logs = {name: Log(rows, self.changes[name], self.begins[name]) for name, rows in self.rows.items()}
+        window = _Window(logs, self.sends, self.posts, running=True)
+        window.back, window.numbers = frozenset(self.back), self.numbers
+        for finding in window.judge():
+            self.note(finding)
+        kept = window.kept()
+        record = Record.of_rows({}, self.sends, kept)
+        for name in sorted(self.promises & {"total", "acyclic"} - self.broken.keys()):
+            order = JUDGES[name](record)
+            if order is not None:
+                self.note(order)
+        self._settle(window, kept)
+        if sum(map(len, self.rows.values())) > self.waited_for:
+            self._give_up(window)
+
+    def _settle(self, window: _Window, kept: dict[str, list[Delivery]]) -> None:
+        settled = self._everywhere(window, kept)
+        sequences = [[row.msg_id for row in rows] for rows in kept.values()]
+        self._open = {message for sequence in sequences for message in sequence}
+        sequences += [[row.msg_id for row in line.values()] for line in window.lines.values()]
+        sequences += [[row.msg_id for row in rows] for rows in window.undecided()]
+        _close(settled, sequences)
+        self._open -= settled
+        for group, line in window.lines.items():
+            for row in line.values():
+                if row.msg_id not in settled:
+                    break
+                self._reach(row, group)
+        for rows in kept.values():
+            for row in rows:
+                for group in row.groups if row.msg_id in settled else ():
+                    self.ends[group] = max(self.ends.get(group, b""), row.stamp or b"")
+        for name, rows in kept.items():
+            had = self.had.setdefault(name, {})
+            for row in rows:
+                if row.msg_id in settled:
+                    self._has(row, had)
+            at = self.settled_at.get(name, NOWHERE)
+            valid = window.followers[name].valid
+            self.rows[name] = [row for row in valid if row.msg_id not in settled and row.position > at]
+            self._cut(name)
+        for message in settled:
+            self.sends.pop(message, None)
+            self._post(message)
+        waiting = {row.msg_id for rows in self.rows.values() for row in rows}
+        for message in [m for m, sent in self.sends.items() if m not in waiting and self._is_passed(sent)]:
+            del self.sends[message]
+            self.posts.pop(message, None)
+
+    def _has(self, row: Delivery, had: dict[GroupId, Last]) -> None:
+        """Note that a log has a message that is settled now."""
+        assert row.stamp is not None
+        for group in row.groups:
+            if group in self.ends:
+                had[group] = Last(row.msg_id, row.stamp, row.number)
+        self.settled_at[row.site] = row.position
+
+    def _everywhere(self, window: _Window, kept: dict[str, list[Delivery]]) -> set[MsgId]:
+        """Return the messages that all members have, and of which it is known who sent them."""
+        rows = {row.msg_id: row for rows in kept.values() for row in rows}
+        found, waits = set(rows), set()
+        unsent: dict[SiteId, Delivery] = {}
+        for message, row in rows.items():
+            unknown = [group for group in row.groups if group not in self.known]
+            if unknown:
+                waits.add(f"nobody is known who is in {unknown[0]}")
+                found.discard(message)
+            if message in self.sends or row.source in self.given_up or window.is_gone(row.source):
+                continue
+            if row.number in self.numbers.get(row.source, ()):
+                self.note(findings.unsent(row))
+            else:
+                first = min(unsent.get(row.source, row), row, key=lambda row: row.number)
+                unsent[row.source] = first
+                found.discard(message)
+        for group, name, stay in window.must_have():
+            lacks = window.lacks(group, stay) if name not in self.given_up else []
+            found.difference_update(lacks)
+            if lacks and window.is_there(name):
+                waits.add(f"{lacks[0]} has not come to {name} in {group}")
+        waits |= {f"what {source} has sent as {row.msg_id} is not there" for source, row in unsent.items()}
+        for name in self.rows.keys() - self.begun - self.given_up:
+            waits.add(f"{name} has not begun")
+            found.clear()
+        now = time.monotonic()
+        self.waits = {reason: self.waits.get(reason, now) for reason in sorted(waits)}
+        return found
+
+    def _give_up(self, window: _Window) -> None:
+        """Wait no longer for logs whose sites are away, have left, or have lost their disks."""
+        for name in self.rows:
+            if name not in self.given_up and not (window.is_there(name) and name in self.begun):
+                self.given_up.add(name)
+                self.back.discard(name)
+                self.not_judged += len(self.rows[name])
+                self.rows[name], self.changes[name], self.begins[name] = [], [], frozenset()
+                self.had.pop(name, None)
+
+    def _cut(self, name: str) -> None:
+        """Forget changes far behind what is settled: the groups that the site was in by then it begins with."""
+        changes = self.changes[name]
+        old = [change for change in changes if change.position <= self.settled_at.get(name, NOWHERE)]
+        if len(old) <= 2 * CHANGES_KEPT:
+            return
+        before = Follower(name, Log((), old[:CHANGES_KEPT], self.begins[name]))
+        if all(stay.missed is None and not stay.waits for stay in before.open.values()):
+            self.begins[name] = frozenset(before.open)
+            del changes[:CHANGES_KEPT]
+
+    def _reach(self, row: Delivery, group: GroupId) -> None:
+        """One source, one group: in the order sent, also across what is settled."""
+        assert row.stamp is not None
+        last = self.reached.get((row.source, group))
+        if last is not None and row.number <= last.number:
+            first = Delivery(row.site, NOWHERE, last.msg_id, row.groups, row.source, last.number)
+            same = last.msg_id == row.msg_id
+            self.note(findings.twice(first, row) if same else findings.not_as_sent(first, row, row.source, group))
+        self.reached[row.source, group] = Last(row.msg_id, row.stamp, row.number)
+
+    def _post(self, message: MsgId) -> None:
+        """A client's post is settled once; its first message stands for all of it."""
+        session, _, index = self.posts.pop(message, "").rpartition(".")
+        session, _, number = session.rpartition(".")
+        if index != "0" or not number.isdecimal():
+            return
+        posted = self.posted.setdefault(session, Numbers())
+        if int(number) not in posted:
+            posted.add(int(number), int(number))
+        else:
+            row = Delivery("a site", NOWHERE, message, ())
+            self.note(findings.posted_twice(row._replace(msg_id="an earlier message"), row))
+
+
+def _close(settled: set[MsgId], sequences: list[list[MsgId]]) -> None:
+    """Take out of a set what comes behind something in a sequence that is not in it, until nothing does."""
+    ends = [len(sequence) for sequence in sequences]
+    again = True
+    while again:
+        again = False
+        for index, sequence in enumerate(sequences):
+            end = next((at for at, m in enumerate(islice(sequence, ends[index])) if m not in settled), ends[index])
+            if end < ends[index]:
+                gone = settled.intersection(islice(sequence, end, ends[index]))
+                settled -= gone
+                again = again or bool(gone)
+                ends[index] = end
