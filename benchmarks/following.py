@@ -2,7 +2,8 @@
 
 Run: python -m benchmarks.following [--seconds 60] [--rate 5000]
 Sites export into one folder; a copier brings the parts into another one, which is followed, and changes a single body
-in one of them. Half way the audit is killed and goes on from its state.
+in one of them. Half way the audit is killed and goes on from its state. Once with groups that are fixed, and once with
+groups that change: every few seconds a site leaves a group, or comes back.
 """
 
 import argparse
@@ -27,8 +28,9 @@ from ordercast.client.client import connect
 from ordercast.runs.writer import write_table
 
 GROUPS = {"x": ["a", "b", "c", "d"], "y": ["a", "b", "c", "d"]}
-TABLES = ("membership", "sends", "deliveries")
+TABLES = ("lives", "membership", "sends", "deliveries", "changes")
 COPY_S = 0.1
+CHANGE_S = 3.0  # between two changes, where groups change
 
 
 async def load(addresses: list[str], rate: int, seconds: float) -> None:
@@ -45,6 +47,17 @@ async def load(addresses: list[str], rate: int, seconds: float) -> None:
                 await asyncio.sleep(0.02)
 
     await asyncio.gather(*(one(address) for address in addresses))
+
+
+async def change(address: str, seconds: float, done: int = 0) -> int:
+    """Let a site leave a group and come back, again and again; returns how many changes there were, with those before."""
+    until = time.monotonic() + seconds
+    async with connect(address) as client:
+        while time.monotonic() < until:
+            await asyncio.sleep(CHANGE_S)
+            await (client.join_group("y", "d") if done % 2 else client.leave_group("y", "d"))
+            done += 1
+    return done
 
 
 class Copier(threading.Thread):
@@ -109,11 +122,12 @@ class Audit:
         self._reader.join()
 
 
-def measure(folder: Path, rate: int, seconds: float) -> list[list[object]]:
-    """Follow a live cluster; returns the rows of the table."""
+def measure(folder: Path, rate: int, seconds: float, *, changing: bool) -> list[object]:
+    """Follow a live cluster; returns a column of the table."""
     followed = folder / "followed"
-    followed.mkdir()
-    with Processes(folder, GROUPS, 'export = "run"') as cluster:
+    followed.mkdir(parents=True)
+    options, changes = ['export = "run"', *(['policy = "available"'] if changing else [])], 0
+    with Processes(folder, GROUPS, *options) as cluster:
         copier = Copier(folder / "run", followed)
         copier.start()
         sender = threading.Thread(
@@ -121,12 +135,17 @@ def measure(folder: Path, rate: int, seconds: float) -> list[list[object]]:
         )
         audit = Audit(followed, folder / "state")
         sender.start()
-        time.sleep(seconds / 2)
+        if changing:
+            changes = asyncio.run(change(cluster.clients["a"], seconds / 2))
+        else:
+            time.sleep(seconds / 2)
         first, cpu = audit.lines, audit.cpu()
         audit.kill()
         audit = Audit(followed, folder / "state")
         time.sleep(seconds / 4)
         copier.plant = True
+        if changing:
+            changes = asyncio.run(change(cluster.clients["a"], seconds / 8, changes))
         sender.join()
         time.sleep(15)
         cpu += audit.cpu()
@@ -139,11 +158,12 @@ def measure(folder: Path, rate: int, seconds: float) -> list[list[object]]:
     assert copier.planted is not None
     last = told[-1][1]["deliveries"]
     return [
-        ["deliveries judged", f"{last:,}"],
-        ["deliveries a second", f"{last / seconds:,.0f}"],
-        ["behind, s: median, most", f"{behind[len(behind) // 2]:.1f}, {behind[-1]:.1f}"],
-        ["the planted body is named after, s", "never" if named is None else f"{named - copier.planted:.1f}"],
-        ["CPU s of the audit per 100,000 deliveries", f"{cpu / last * 100_000:.2f}"],
+        f"{last:,}",
+        f"{last / seconds:,.0f}",
+        changes,
+        f"{behind[len(behind) // 2]:.1f}, {behind[-1]:.1f}",
+        "never" if named is None else f"{named - copier.planted:.1f}",
+        f"{cpu / last * 100_000:.2f}",
     ]
 
 
@@ -153,13 +173,21 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        rows = measure(Path(folder), asked.rate, asked.seconds)
+        fixed = measure(Path(folder) / "fixed", asked.rate, asked.seconds, changing=False)
+        changing = measure(Path(folder) / "changing", asked.rate, asked.seconds, changing=True)
+    names = ["deliveries judged", "deliveries a second", "changes", "behind, s: median, most",
+             "the planted body is named after, s", "CPU s of the audit per 100,000 deliveries"]  # fmt: skip
+    rows = [list(row) for row in zip(names, fixed, changing, strict=True)]
     told = (
         "Four durable sites as processes, two groups of all four, 100-byte messages; sites write a part every 2 s, so a"
         " delivery is 0 to 2 s old when it can be judged. Behind: the age of the newest delivery that is judged, every"
         " 5 s. The audit was killed half way, and went on from its state."
     )
-    record("Audit: following a live cluster", "python -m benchmarks.following", [*table(["", ""], rows), "", told])
+    record(
+        "Audit: following a live cluster",
+        "python -m benchmarks.following",
+        [*table(["", "fixed", "groups change"], rows), "", told],
+    )
 
 
 if __name__ == "__main__":

@@ -311,7 +311,7 @@ class ChangingChaos:
     async def _follow(self) -> None:
         """Audit the run as it is written; each audit goes on from what the last one has kept."""
         while True:
-            follower = Follower(self.folder / "run", state=self.folder / "audit.state")
+            follower = Follower(self.folder / "run", self.level, self.folder / "audit.state")
             for _ in range(5):
                 await asyncio.to_thread(follower.look)
                 await asyncio.sleep(1.0)
@@ -560,7 +560,7 @@ class ChangingChaos:
 
         verdict = audit_changing(LocalSource(str(self.folder / "run")), self.level)
         found = [(f"audit: {name}", answer.says) for name, answer in verdict.broken().items()]
-        follower = Follower(self.folder / "run", state=self.folder / "audit.state")
+        follower = Follower(self.folder / "run", self.level, self.folder / "audit.state")
         follower.search_s = 0.0
         follower.look()
         self.counts["followed"], self.counts["not settled"] = follower.deliveries, follower.under_way

@@ -211,8 +211,9 @@ class Window:
 
     def began(self, log: str) -> None:
         """A life of a site takes part."""
-        self._expect(log)
-        self.begun.add(log)
+        if log not in self.begun:
+            self._expect(log)
+            self.begun.add(log)
 
     def sent(self, msg_id: MsgId, sent: Sent, post: str = "") -> None:
         """A source has sent a message."""
