@@ -50,7 +50,7 @@ async def load(addresses: list[str], rate: int, seconds: float) -> None:
 
 
 async def change(address: str, seconds: float, done: int = 0) -> int:
-    """Let a site leave a group and come back, again and again; returns how many changes there were, with those before."""
+    """Let a site leave a group and come back, again and again; returns how many changes there were by now."""
     until = time.monotonic() + seconds
     async with connect(address) as client:
         while time.monotonic() < until:
