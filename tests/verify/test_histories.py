@@ -394,3 +394,17 @@ def test_a_log_that_is_still_written_ends_at_its_first_hole() -> None:
 
     assert [] == judged(logs, running=True)
     assert "the log of p has nothing at position 1" in judged(logs)
+
+
+def test_a_group_that_was_deleted_while_its_only_disk_was_lost_has_nobody() -> None:
+    """Nobody is told of the end of such a group; where its site has it again, that is told, and it is judged."""
+    before = Log([message("p", 0, 1)], [], X)
+    of_y = [Change(0, "state", "y", 3), Change(1, "view", "y", 3, ("p",), ("p",))]
+    of_x = Change(2, "view", "x", 3, ("p",), ("p",))
+
+    assert [] == judged({"p": before, "p@5": Log([], of_y)})
+    again = Log([message("p@5", 3, 7, epoch=3)], [*of_y, of_x])
+    assert [] == judged({"p": before, "p@5": again})
+    assert ["p@5 delivers s:7 to x, but is not a member"] == judged(
+        {"p": before, "p@5": Log([again.rows[0]._replace(position=2)], of_y)}
+    )

@@ -69,7 +69,10 @@ class _Run:
 
     @cached_property
     def _there(self) -> dict[GroupId, tuple[SiteId, ...]]:
-        """Who is there in each group at the end, as far as anybody knows."""
+        """Who is there in each group at the end, as far as anybody knows.
+
+        When all disks of a group are gone and no view of it was told since, it may have been deleted: nobody is there.
+        """
         last: dict[GroupId, Change] = {}
         found = {group: [site_of(name)] for name, log in self.logs.items() for group in log.begins}
         for name, log in self.logs.items():
@@ -78,7 +81,15 @@ class _Run:
             for change in log.changes:
                 if change.kind == "view" and change.epoch >= last.get(change.group, change).epoch:
                     last[change.group] = change
-        return {g: tuple(sites) for g, sites in found.items()} | {g: view.members for g, view in last.items()}
+        over = {g for g in found.keys() - last.keys() if not any(self._has(name, g) for name in self.logs)}
+        return {g: tuple(sites) for g, sites in found.items() if g not in over} | {
+            g: view.members for g, view in last.items()
+        }
+
+    def _has(self, log: str, group: GroupId) -> bool:
+        """Whether a life that goes on began in a group, or was given its state."""
+        told = self.logs[log]
+        return not self._is_over(log) and (group in told.begins or any(c.group == group for c in told.changes))
 
     def _is_over(self, log: str) -> bool:
         """Whether this life has ended with its disk."""
