@@ -96,6 +96,24 @@ def test_columns_are_called_something_else_and_tables_have_names(tmp_path: Path,
     assert {row["key"] for row in spark.sql.sql("set").collect()} == before, "no setting was changed"
 
 
+@pytest.mark.parametrize("name", ["", "loss", "swap_at_one_site"])
+def test_sends_that_nobody_recorded(tmp_path: Path, spark: Spark, name: str) -> None:
+    """What deliveries show is shown; what only sends could show is not called judged."""
+    logs = make_logs(20_000, TWINS)
+    broken = FAULTS[name](logs) if name else set()
+    logs.write(tmp_path)
+    frames: dict[str, Any] = {table: spark.sql.read.parquet(str(tmp_path / table)) for table in TABLES}
+    called = {"msg_id": "the id", "group": "to"}
+    for ours, theirs in called.items():
+        frames["deliveries"] = frames["deliveries"].withColumnRenamed(ours, theirs)
+    frames["membership"] = frames["membership"].withColumnRenamed("group", "to")
+    verdict = audit(spark.sql, **{**frames, "sends": None}, columns=called)
+
+    assert not verdict.ok and verdict.properties["creation"].ok is None
+    assert broken == {property_ for property_, found in verdict.properties.items() if found.violations}
+    assert any("sends/ was made of what sites delivered" in note for note in verdict.notes)
+
+
 def test_what_cannot_be_judged_is_refused_by_name(tmp_path: Path, spark: Spark) -> None:
     make_logs(200, TWINS).write(tmp_path)
     frames: dict[str, Any] = {name: spark.sql.read.parquet(str(tmp_path / name)) for name in TABLES}

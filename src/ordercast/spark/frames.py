@@ -6,6 +6,7 @@ are brought together by site and position first: one shuffle of everything.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,6 +76,17 @@ def table_of(
     return frame.select(*taken), Table(name, found, ())
 
 
+def sends_of(deliveries: "DataFrame", called: Names) -> "DataFrame":
+    """Return what was sent as far as deliveries tell: each message once; the columns are called as they are there."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    frame, table = table_of(deliveries, "deliveries", schema.SENDS, {}, called)
+    several = table.columns["group"] == LISTS
+    groups = F.array_sort(F.array_distinct(F.col("group") if several else F.split("group", r"\+")))
+    once = frame.withColumn("group", groups if several else F.concat_ws("+", groups)).distinct()
+    return once.withColumnsRenamed({ours: called.get(ours, ours) for ours in schema.SENDS})
+
+
 def members_of(frame: "DataFrame", *, texts: bool) -> dict[GroupId, list[SiteId]] | None:
     """Collect who is in which group; None when there are too many."""
     members: dict[GroupId, set[SiteId]] = {}
@@ -128,11 +140,17 @@ class FrameSource:
     """A run as DataFrames of the user's session (`audit.rows.Source`)."""
 
     def __init__(
-        self, deliveries: "DataFrame", sends: "DataFrame", membership: "DataFrame", called: Names | None = None,
+        self, deliveries: "DataFrame", sends: "DataFrame | None", membership: "DataFrame", called: Names | None = None,
         key: Key | None = None,
     ) -> None:  # fmt: skip
-        """`called`: what our columns are called in these tables, where they are called something else."""
+        """`called`: what our columns are called in these tables, where they are called something else.
+
+        Without `sends`, what was sent is what was delivered: nobody recorded it.
+        """
         names, self._key = dict(called or {}), key or fresh_key()
+        derived = sends is None
+        if sends is None:
+            sends = sends_of(deliveries, names)
         if any(column in sends.columns for column in schema.CHANGING_ONLY):
             raise InputError("sends: groups change in this run; it is judged in process: ordercast audit DIR --local")
         optional = {name: kind for name, kind in schema.SENDS_OPTIONAL.items() if name != "post"}
@@ -140,6 +158,7 @@ class FrameSource:
             deliveries, "deliveries", schema.DELIVERIES, schema.DELIVERIES_OPTIONAL, names
         )
         self._sends, sent = table_of(sends, "sends", schema.SENDS, optional, names)
+        sent = replace(sent, derived=derived)
         for name, theirs in names.items():
             if name not in {**told.columns, **sent.columns}:
                 raise InputError(f"columns: there is no {name!r}, or no table has {theirs!r}")

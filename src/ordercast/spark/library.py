@@ -37,7 +37,7 @@ def audit(
     spark: "SparkSession",
     *,
     deliveries: "DataFrame | str",
-    sends: "DataFrame | str",
+    sends: "DataFrame | str | None",
     membership: "DataFrame | str",
     level: str = "acyclic",
     columns: Mapping[str, str] | None = None,
@@ -47,12 +47,14 @@ def audit(
 
     `columns`: what our columns (docs/formats.md) are called in these tables, where they are called something else:
     `{"site": "host", "msg_id": "id"}`. `running`: the run goes on, what a site has not come to yet is not missing.
+    `sends=None`: nobody recorded what was sent. It is taken from deliveries; creation and completeness stay open.
     Raises InputError for a table that cannot be judged.
     """
     if level not in LEVELS:
         raise InputError(f"level is one of {', '.join(LEVELS)}, not {level!r}")
     ship(spark)
-    source = FrameSource(_frame(spark, deliveries), _frame(spark, sends), _frame(spark, membership), columns)
+    sent = None if sends is None else _frame(spark, sends)
+    source = FrameSource(_frame(spark, deliveries), sent, _frame(spark, membership), columns)
     return judge(source, level, running=running)
 
 
