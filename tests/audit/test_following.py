@@ -146,7 +146,8 @@ def test_a_live_cluster_is_followed_and_a_planted_fault_is_named(tmp_path: Path)
     for table, values in (("sends", sent), ("deliveries", rows)):
         name = "a-201-201" if table == "sends" else "b-200-200"
         new = run / table / f".{name}.tmp"
-        write_table(pa.Table.from_pylist([values]), new)
+        kinds = pq.read_schema(next(path for path in (run / table).glob("a-*.parquet")))
+        write_table(pa.Table.from_pylist([values], schema=kinds), new)
         new.replace(run / table / f"{name}.parquet")
     said = next(line for line in lines if "says" in line)
     following.send_signal(signal.SIGINT)
@@ -200,7 +201,8 @@ def test_a_cluster_that_changes_is_followed(tmp_path: Path) -> None:
     ]
     row = pq.read_table(parts[-1]).to_pylist()[-1] | {"position": max(ends) + 1}
     name = parts[-1].name.split("-")[0]
-    write_table(pa.Table.from_pylist([row]), run / "deliveries" / f"{name}-{max(ends) + 1}-{max(ends) + 1}.parquet")
+    part = pa.Table.from_pylist([row], schema=pq.read_schema(parts[-1]))
+    write_table(part, run / "deliveries" / f"{name}-{max(ends) + 1}-{max(ends) + 1}.parquet")
     again = Follower(run, state=state)
     again.search_s = 0.0
 

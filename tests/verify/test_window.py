@@ -11,6 +11,7 @@ from ordercast.verify.findings import Sent
 from ordercast.verify.histories import Histories
 from ordercast.verify.stays import Change
 from ordercast.verify.window import Numbers, Window
+from tests.support.changing_campaign import case
 from tests.verify.test_histories import FORGED, SEEDS, exported, message, whole
 
 PROMISES = frozenset(("total", "acyclic"))
@@ -21,12 +22,17 @@ def left(window: Window) -> tuple[int, set[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", (*SEEDS, 42, 64, 109))
 def test_worlds_hold_piece_by_piece_and_nothing_is_left(seed: int) -> None:
-    run = exported(seed)
-    for order in range(5):
-        window = followed(run, random.Random(f"{seed} {order}"), PROMISES)
-        assert window.broken == {}, (seed, order)
+    """Also with other lives of the judge, and when it waits for nobody who is away."""
+    run, promises = exported(seed), PROMISES & case(seed).promises
+    for order in range(6):
+        waited_for = (100_000, 100_000, 20, 3, 0, 100_000)[order]
+        window = followed(run, random.Random(f"{seed} {order}"), promises, waited_for, lives=order % 2 == 1)
+        assert window.broken == {}, (seed, order, window.notes())
+        if waited_for == 100_000:
+            assert left(window) == (0, set()), (seed, order)
+            assert not window.undone
 
 
 @pytest.mark.slow
@@ -191,6 +197,137 @@ def test_changes_far_behind_are_forgotten() -> None:
     assert says(window) == []
     assert max(map(len, window.changes.values())) < 1000
     assert left(window) == (0, set())
+
+
+MANY = 500  # views: more than are kept
+
+
+def many_views(window: Window, sites: str, at: dict[str, int]) -> None:
+    """Let members of another group, w, come and go; everything is read and settled."""
+    for epoch in range(10, 10 + MANY):
+        message_ = f"w:{epoch}"
+        window.sent(message_, Sent(("w",), "w", epoch))
+        window.written("w", epoch, epoch)
+        for site in sites:
+            window.changed(site, Change(at[site], "view", "w", epoch, tuple(sites)))
+            row = message(site, at[site] + 1, epoch, groups="w", epoch=epoch)
+            window.delivered(row._replace(msg_id=message_, source="w"))
+            at[site] += 2
+        if epoch % 50 == 0:
+            assert says(window) == []
+
+
+def again(window: Window, members: dict[str, str]) -> Window:
+    """Return another life of a judge, which reads again who began in which group."""
+    saved = msgspec.msgpack.encode(window_state.snapshot(window))
+    other = Window(PROMISES)
+    window_state.restore(other, msgspec.msgpack.decode(saved, type=window_state.WindowState))
+    other.founded(members)
+    return other
+
+
+def test_who_has_left_long_ago_is_not_back_after_a_restart() -> None:
+    members = {"x": "pq", "w": "pq"}
+    window, at = Window(PROMISES), {"p": 1, "q": 1}
+    window.founded(members)
+    for site in "pq":
+        window.began(site)
+        window.changed(site, Change(0, "view", "x", 2, ("p",), (), ("q",)))
+    many_views(window, "pq", at)
+    window = again(window, members)
+    sent(window, 800, 801)
+    delivered(window, "p", at["p"], 800, 801, epoch=900)
+
+    assert says(window) == [] and left(window) == (0, set())
+
+
+def test_who_was_away_long_ago_is_known_to_have_been() -> None:
+    """Message r:2 is in the log of r alone; the others have long told that r was away then."""
+    window, at = Window(PROMISES), {"p": 1, "q": 1}
+    window.founded({"x": "pqr", "w": "pq"})
+    for site in "pqr":
+        window.began(site)
+    for site in "pq":
+        window.changed(site, Change(0, "view", "x", 2, ("p", "q"), (), ("r",), ("r",)))
+    many_views(window, "pq", at)
+    window.sent("r:2", Sent(("x",), "r", 2))
+    window.written("r", 1, 2)
+    for site in "pq":
+        window.changed(site, Change(at[site], "view", "x", 950, ("p", "q", "r"), ("r",)))
+    window.delivered(message("r", 0, 2)._replace(msg_id="r:2", source="r"))
+
+    assert says(window) == []
+    window.changed("r", Change(1, "undone", undone_from=0))
+    window.changed("r", Change(2, "view", "x", 2, ("p", "q"), (), ("r",), ("r",)))
+    window.changed("r", Change(3, "view", "x", 950, ("p", "q", "r"), ("r",)))
+    assert says(window) == [] and left(window) == (0, set())
+
+
+def test_who_came_in_long_ago_need_not_have_what_was_before() -> None:
+    window, at = Window(PROMISES), {"p": 1, "q": 2}
+    window.founded({"y": "pr", "w": "pq"})
+    for site in "pqr":
+        window.began(site)
+    joins = ("view", "y", 3, ("p", "q", "r"), ("q",))
+    window.changed("p", Change(0, *joins))
+    window.changed("q", Change(0, "state", "y", 3))
+    window.changed("q", Change(1, *joins))
+    many_views(window, "pq", at)
+    window.sent("s:1", Sent(("y",), "s", 1))
+    window.written("s", 1, 1)
+    window.delivered(message("r", 0, 1, groups="y"))
+    window.changed("r", Change(1, *joins))
+
+    assert max(len(window.changes[site]) for site in "pq") < MANY
+    assert says(window) == []
+    assert left(window) == (1, {"s:1 has not come to p in y"})
+
+
+def test_an_undo_of_what_was_settled_ends_the_judgement() -> None:
+    window = window_of("p", "q")
+    sent(window, 1, 2)
+    for site in "pq":
+        delivered(window, site, 0, 1, 2)
+    assert says(window) == []
+    window.changed("p", Change(2, "undone", undone_from=1))
+    delivered(window, "p", 3, 2)
+
+    assert says(window) == []
+    assert any("p has undone what was settled" in note for note in window.notes())
+
+
+def test_two_sends_of_one_id_are_found() -> None:
+    window = window_of("p", "q")
+    sent(window, 1)
+    window.sent("s:1", Sent(("x",), "s", 1, 0, 7))
+
+    assert says(window) == ["s:1 is the id of two messages: sent to x as number 1 of s, and to x as number 1 of s"]
+
+
+def test_a_cycle_between_groups_is_found() -> None:
+    window = Window(PROMISES)
+    window.founded({"x": "pq", "y": "pq"})
+    for number, group in ((1, "x"), (2, "y")):
+        window.sent(f"s:{number}", Sent((group,), "s", number))
+    window.written("s", 1, 2)
+    for site, numbers in (("p", (1, 2)), ("q", (2, 1))):
+        for position, number in enumerate(numbers):
+            window.delivered(message(site, position, number, groups="xy"[number - 1]))
+
+    assert [finding.property for finding in window.broken.values()] == []
+    says(window)
+    assert {"total", "acyclic"} <= window.broken.keys()
+
+
+def test_a_group_of_which_nobody_is_known_holds() -> None:
+    window = window_of("p", "q")
+    window.sent("s:1", Sent(("x", "z"), "s", 1))
+    window.written("s", 1, 1)
+    for site in "pq":
+        window.delivered(message(site, 0, 1, groups="xz"))
+
+    assert says(window) == []
+    assert left(window) == (1, {"nobody is known who is in z"})
 
 
 def test_numbers_are_a_set() -> None:

@@ -59,9 +59,8 @@ def audit_changing(source: LocalSource, level: str, *, running: bool = False) ->
     rows = rows_of(source.logs(None))
     changes: dict[str, list[Change]] = {}
     for told in read_rows(folder, "changes", schema.CHANGES):
-        _check_change(folder, told)
-        values: dict[str, Any] = {name: tuple(v) if name in LISTS else v for name, v in told.items()}
-        changes.setdefault(values.pop("site"), []).append(Change(**values))
+        site, change = as_change(f"{folder}: changes/", told)
+        changes.setdefault(site, []).append(change)
     begins: dict[str, set[str]] = {}
     for group, sites in run.members.items():
         for site in sites:
@@ -87,23 +86,30 @@ def audit_changing(source: LocalSource, level: str, *, running: bool = False) ->
     return verdict
 
 
-def _check_change(folder: str, told: dict[str, Any]) -> None:
-    """Raise InputError for a row of `changes/` that no site writes."""
-    where = f"{folder}: changes/: site {told['site']!r}, position {told['position']}"
+def as_change(where: str, told: dict[str, Any]) -> tuple[SiteId, Change]:
+    """Return a row of `changes/`; raises InputError for one that no site writes."""
+    where = f"{where}: site {told['site']!r}, position {told['position']}"
     if told["kind"] not in KINDS:
         raise InputError(f"{where}: kind {bounded(str(told['kind']))!r} is not one of {', '.join(KINDS)}")
     if told["epoch"] < 0:
         raise InputError(f"{where}: epoch {told['epoch']} is negative")
     if any(name is None for column in LISTS for name in told[column]):
         raise InputError(f"{where}: a name in a list is null")
+    values: dict[str, Any] = {name: tuple(value) if name in LISTS else value for name, value in told.items()}
+    return values.pop("site"), Change(**values)
+
+
+def check_log_name(where: str, name: str) -> None:
+    """Raise InputError for what is not the name of a log."""
+    site, at, life = name.partition(LIFE)
+    if at and not (site and life.isdecimal() and life.isascii()):
+        raise InputError(f"{where}: {bounded(name)!r} is not a site, nor site{LIFE}incarnation")
 
 
 def _check_logs(folder: str, logs: dict[str, Log]) -> None:
     """Raise InputError for logs that cannot be judged: a name that is none, or a beginning that is not there."""
     for name, log in logs.items():
-        site, at, life = name.partition(LIFE)
-        if at and not (site and life.isdecimal() and life.isascii()):
-            raise InputError(f"{folder}: {bounded(name)!r} is not a site, nor site{LIFE}incarnation")
+        check_log_name(folder, name)
         first = min([row.position for row in log.rows] + [change.position for change in log.changes], default=0)
         if first > 0:
             why = "export was switched on later, or parts are gone"

@@ -5,15 +5,15 @@ the sends of their sources are there, and a site's own until the part before the
 """
 
 import time
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ordercast.audit.tails import DELIVERIES, SENDS, Held, Reader, Row, Tail
+from ordercast.audit.tails import Held, Part, Reader, Row, Tail
 from ordercast.names import GroupId, SiteId
+from ordercast.runs import schema
 from ordercast.verify import findings
 from ordercast.verify.deliveries import JUDGES
 from ordercast.verify.findings import Finding, Sent
@@ -39,12 +39,14 @@ class Fixed:
         self.deliveries, self.newest = 0, 0.0
         self._watch = Watch(members, promises)
         self._reader = Reader()
+        self._done: Counter[str] = Counter()
+        """Up to where the rows of each site are read, by `TABLE/SITE`."""
+        self._gaps: dict[str, float] = {}
         self._epochs: dict[SiteId, tuple[int, str]] = {}
         self._waiting: dict[SiteId, deque[Row]] = {}
         self._since: dict[SiteId, float] = {}
         self._searched = time.monotonic()
-        self._sends = Tail(folder / "sends", self._reader.done)
-        self._deliveries = Tail(folder / "deliveries", self._reader.done)
+        self._sends, self._deliveries = Tail(folder / "sends"), Tail(folder / "deliveries")
 
     @property
     def broken(self) -> dict[str, Finding]:
@@ -56,10 +58,15 @@ class Fixed:
         """How many messages are not at all their members yet, or behind such a one."""
         return self._watch.under_way
 
+    @property
+    def stands(self) -> bool:
+        """Whether it can judge on."""
+        return True
+
     def held(self) -> list[Held]:
         """Return what cannot be judged yet."""
-        now, tails = time.monotonic(), (self._sends, self._deliveries)
-        found = [Held(site, why, now - since) for tail in tails for site, (why, since) in tail.gaps.items()]
+        now = time.monotonic()
+        found = [Held("", f"{gap} are not there", now - since) for gap, since in self._gaps.items()]
         for site, rows in self._waiting.items():
             if rows:
                 row = rows[0]
@@ -75,39 +82,59 @@ class Fixed:
         """Read what is new and judge it."""
         for tail in (self._sends, self._deliveries):
             tail.look()
-        for row in self._new_sends():
-            self._send(row)
-        sites = self._deliveries.sites()
+        for site in self._sends.writers():
+            while (part := self._take(self._sends, site)) is not None:
+                for row in self._reader.rows(part)[self._skip("sends", site, part) :]:
+                    self._send(row)
+        sites = self._deliveries.writers()
         read = 1
         while read:
             read = sum(self._read(site) for site in sites)
             while sum(self._deliver(site) for site in sites):
                 pass
+        self._look_for_gaps()
         if time.monotonic() - self._searched >= search_s and self._watch.under_way:
             self._search()
 
     # Reading.
 
-    def _new_sends(self) -> Iterator[Any]:
-        for site in self._sends.sites():
-            while (part := self._sends.take(site)) is not None:
-                yield from self._reader.rows(part.path, SENDS)
+    def _take(self, tail: Tail, site: SiteId) -> Part | None:
+        """Return the part of a site that comes next, if it is there."""
+        table = tail.folder.name
+        return tail.take(site, max(table == "sends", self._done[f"{table}/{site}"]))
+
+    def _skip(self, table: str, site: SiteId, part: Part) -> int:
+        """Return how many rows of a part were read before."""
+        skip = max(0, self._done[f"{table}/{site}"] - part.first)
+        self._done[f"{table}/{site}"] = part.last + 1
+        return skip
+
+    def _look_for_gaps(self) -> None:
+        gaps = set[str]()
+        for tail in (self._sends, self._deliveries):
+            for site in tail.writers():
+                table, part = tail.folder.name, tail.next(site)
+                at = max(table == "sends", self._done[f"{table}/{site}"])
+                if part is not None and part.first > at:
+                    gaps.add(f"{table}/ of {site} from {at} to {part.first - 1}")
+        self._gaps = {gap: self._gaps.get(gap, time.monotonic()) for gap in sorted(gaps)}
 
     def _read(self, site: SiteId) -> bool:
         """Read the next part of a site's log, unless enough of it waits; returns whether there was one."""
         waiting = self._waiting.setdefault(site, deque())
         if len(waiting) >= AHEAD_ROWS:
             return False
-        part = self._deliveries.take(site)
+        part = self._take(self._deliveries, site)
         if part is None:
             return False
-        waiting.extend(map(Row._make, self._reader.rows(part.path, DELIVERIES)))
+        waiting.extend(self._reader.deliveries(part)[self._skip("deliveries", site, part) :])
         return True
 
     # Judging.
 
-    def _send(self, row: Any) -> None:
-        msg_id, groups, source, number, body = row
+    def _send(self, row: dict[str, Any]) -> None:
+        msg_id, groups, source, number = (row[name] for name in schema.SENDS)
+        body = row.get("body_hash")
         unknown = [group for group in groups if group not in self._watch.members]
         if unknown:
             self._watch.note(findings.nowhere(msg_id, Sent(groups, source, number), unknown[0]))
@@ -160,12 +187,12 @@ class Fixed:
     def saved(self) -> FixedState:
         """Return what is known; what waits is read again."""
         waits = {f"deliveries/{site}": rows[0].position for site, rows in self._waiting.items() if rows}
-        return FixedState({**self._reader.done, **waits}, self.deliveries, self._epochs, snapshot(self._watch))
+        return FixedState({**self._done, **waits}, self.deliveries, self._epochs, snapshot(self._watch))
 
     def load(self, saved: msgspec.Raw) -> None:
         """Go on from what another one has saved."""
         state = msgspec.msgpack.decode(saved, type=FixedState)
-        self._reader.done.update(state.done)
+        self._done.update(state.done)
         self.deliveries = state.deliveries
         self._epochs.update(state.epochs)
         restore(self._watch, state.watch)

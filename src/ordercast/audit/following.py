@@ -17,8 +17,9 @@ from ordercast.audit.tails import Held
 from ordercast.errors import InputError
 from ordercast.runs.reader import has_table, read_members
 from ordercast.verify.findings import Finding
+from ordercast.verify.stays import LIFE
 
-FORMAT = 2
+FORMAT = 3
 LEVELS = {"fifo": ("fifo",), "total": ("fifo", "total"), "acyclic": ("fifo", "total", "acyclic")}
 PROPERTIES = ("creation", "duplicate", "completeness", "body", "fifo", "epochs", "stamps", "total", "acyclic")
 UNDER_WAY_AT_MOST = 5_000_000
@@ -42,6 +43,11 @@ class Judge(Protocol):
     @property
     def under_way(self) -> int:
         """How many messages are not at all their members yet, or behind such a one."""
+        ...
+
+    @property
+    def stands(self) -> bool:
+        """Whether it can judge on."""
         ...
 
     def look(self, search_s: float) -> None:
@@ -105,6 +111,11 @@ class Follower:
         """How many messages are not at all their members yet, or behind such a one."""
         return self._judge.under_way if self._judge is not None else 0
 
+    @property
+    def stands(self) -> bool:
+        """Whether it can judge on; if not, `notes` says why."""
+        return self._judge is None or self._judge.stands
+
     def held(self) -> list[Held]:
         """Return what cannot be judged yet, why, and for how long."""
         found = self._judge.held() if self._judge is not None else []
@@ -131,12 +142,14 @@ class Follower:
         return [self.broken[name] for name in PROPERTIES if name in self.broken and name not in known]
 
     def _begin(self) -> Judge | None:
-        """Choose the judge. Sites say that groups change before they say who was in which when they began."""
+        """Choose the judge. Sites whose groups change write lives/ first, and their incarnation into names of files."""
         members = read_members(str(self.folder), texts=True, may_be_empty=True)
         promises = frozenset(LEVELS[self.level])
         judge: Judge
         if has_table(str(self.folder), "lives"):
             judge = Moving(self.folder, promises)
+        elif any((self.folder / "membership").glob(f"*{LIFE}*.parquet")):
+            return None  # lives/ is on its way
         elif members:
             judge = Fixed(self.folder, promises, members)
         else:

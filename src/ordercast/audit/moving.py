@@ -5,31 +5,31 @@ A log's positions are counted over `deliveries/` and `changes/` together, so the
 
 import time
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from ordercast.audit.tails import DELIVERIES, SENDS, Held, Reader, Row, Tail
+from ordercast.audit.changing import as_change, check_log_name
+from ordercast.audit.tails import Held, Part, Reader, Row, Tail
 from ordercast.errors import InputError
 from ordercast.names import GroupId, SiteId
 from ordercast.runs import schema
+from ordercast.runs.reader import read_part
 from ordercast.verify.findings import Finding, Sent
-from ordercast.verify.stays import Change
-from ordercast.verify.window import Window
+from ordercast.verify.stays import LIFE, Change
+from ordercast.verify.window import Numbers, Window
 from ordercast.verify.window_state import WindowState, restore, snapshot
 
 AHEAD_ROWS = 100_000  # that are read between two judgements
-LISTS = ("members", "joined", "left", "away")
+Told = Row | tuple[SiteId, Change]
 
 
 class MovingState(msgspec.Struct, frozen=True, array_like=True):
     """What is known of a run in which groups change."""
 
-    done: dict[str, int]
+    sends: dict[str, list[tuple[int, int]]]
     at: dict[str, int]
     deliveries: int
+    waits: dict[str, float]
     window: WindowState
 
 
@@ -43,13 +43,15 @@ class Moving:
         self._reader = Reader()
         self._at: dict[str, int] = {}
         """The next position of each log, by the name in its files."""
-        self._waiting: dict[str, dict[int, Row | tuple[SiteId, Change]]] = {}
+        self._waiting: dict[str, dict[int, Told]] = {}
+        self._read_sends: dict[str, Numbers] = {}
+        """The numbers of the parts of sends/ that are read, by the name in the files."""
         self._stuck: dict[str, float] = {}
-        self._sends, self._changes, self._deliveries = (
-            Tail(folder / name, self._reader.done, gaps=True) for name in ("sends", "changes", "deliveries")
+        self._sends, self._changes, self._deliveries, self._drops = (
+            Tail(folder / name) for name in ("sends", "changes", "deliveries", "drops")
         )
         self._known: set[Path] = set()
-        self._new = False
+        self._new = True
         self._searched, self._took = time.monotonic(), 0.0
 
     @property
@@ -62,30 +64,38 @@ class Moving:
         """How many messages are not at all their members yet, or behind such a one."""
         return self.window.under_way
 
+    @property
+    def stands(self) -> bool:
+        """Whether it can judge on: not when a site has undone what was settled."""
+        return not self.window.undone
+
     def held(self) -> list[Held]:
         """Return what cannot be judged yet."""
-        now = time.monotonic()
+        now = time.time()
         found = [Held("", reason, now - since) for reason, since in self.window.waits.items()]
-        for log, since in self._stuck.items():
-            found.append(Held(log, f"position {self._at.get(log, 0)} of {log} is not there", now - since))
-        return found
+        return found + [Held("", reason, now - since) for reason, since in self._stuck.items()]
 
     def notes(self) -> list[str]:
         """Say what was not judged."""
-        many, logs = self.window.not_judged, ", ".join(sorted(self.window.given_up | self.window.back))
-        return [f"{many:,} deliveries of sites that were away ({logs}) were not judged: they came late"] if many else []
+        return self.window.notes()
 
     def look(self, search_s: float) -> None:
         """Read what is new and judge it."""
-        self._deliveries.look()  # what is there now was written after what is read next
-        self._changes.look()
+        for tail in (self._deliveries, self._changes):  # what is there now was written after what is read next
+            tail.look()
         self._founding()
-        self._sends.look()
-        for site in self._sends.sites():
-            while (part := self._sends.take(site)) is not None:
-                self._sent(part.path, part.first, part.last)
+        for tail in (self._sends, self._drops):
+            tail.look()
+        for writer in self._sends.writers():
+            for part in self._sends.take_all(writer):
+                self._sent(writer, part)
+        for writer in self._drops.writers():
+            for part in self._drops.take_all(writer):
+                for row in self._reader.rows(part):
+                    self.window.dropped(row["msg_id"])
         while self._read():
             self._judge()
+        self._look_for_gaps()
         now = time.monotonic()
         if self._new and now - self._searched >= max(search_s, self._took):
             self._judge()
@@ -101,61 +111,70 @@ class Moving:
     def _founding(self) -> None:
         """Read who was in which group when the cluster began, and which logs there are."""
         members: dict[GroupId, list[SiteId]] = {}
-        for table, names in (("lives", ("site",)), ("membership", ("site", "group"))):
+        for table, columns in (("membership", schema.MEMBERSHIP), ("lives", schema.LIVES)):
             paths = {path for path in (self.folder / table).glob("[!._]*.parquet") if path not in self._known}
             for path in sorted(paths):
-                try:
-                    rows = pq.ParquetFile(path).read(list(names)).to_pylist()
-                except (pa.ArrowException, OSError, KeyError) as error:
-                    raise InputError(f"{path}: {str(error).splitlines()[0]}") from None
-                for row in rows:
+                for row in read_part(str(path), columns, {})[0].to_pylist():
+                    site = str(row["site"])
+                    check_log_name(str(path), site)
                     if table == "lives":
-                        self.window.began(row["site"])
+                        self.window.began(site)
                     else:
-                        members.setdefault(row["group"], []).append(row["site"])
+                        members.setdefault(str(row["group"]), []).append(site)
             self._known |= paths
+            self._new |= bool(paths)
         self.window.founded(members)
 
-    def _sent(self, path: Path, first: int, last: int) -> None:
-        post = "post" in pq.read_schema(path).names
+    def _sent(self, writer: str, part: Part) -> None:
+        read = self._read_sends.setdefault(writer, Numbers())
+        if part.first in read and part.last in read:
+            return
         source = ""
-        for msg_id, groups, source, number, body, *name in self._reader.rows(path, (*SENDS, "post")[: 5 + post]):
-            self.window.sent(msg_id, Sent(groups, source, number, 0, body), name[0] if name else "")
-        if source:
-            self.window.written(source, first, last)
+        for row in self._reader.rows(part):
+            source = row["source"]
+            sent = Sent(row["group"], source, row["source_seq"], 0, row.get("body_hash"))
+            self.window.sent(row["msg_id"], sent, row.get("post", ""))
+        self._new = True
+        read.add(part.first, part.last)
+        self.window.written(source, part.first, part.last)
 
     def _read(self) -> bool:
         """Read on in every log; returns whether as much was read as is to be judged at once."""
         many, again = 0, True
         while again and many < AHEAD_ROWS:
             again = False
-            for log in self._changes.sites():
-                while (part := self._changes.take(log)) is not None:
-                    self._changed(log, part.path)
-            for log in sorted({*self._deliveries.sites(), *self._changes.sites()}):
-                waiting = self._waiting.setdefault(log, {})
-                part = None if self._at.get(log, 0) in waiting else self._deliveries.take(log)
-                if part is not None:
-                    rows = [Row(*row) for row in self._reader.rows(part.path, DELIVERIES)]
-                    waiting.update((row.position, row) for row in rows)
+            for log in sorted({*self._deliveries.writers(), *self._changes.writers()}):
+                waiting, at = self._waiting.setdefault(log, {}), self._at.get(log, 0)
+                if (part := self._changes.take(log, at)) is not None:
+                    self._changed(waiting, at, part)
+                    again = True
+                if (part := self._deliveries.take(log, at)) is not None:
+                    rows = self._reader.deliveries(part)
+                    for row in rows:
+                        check_log_name(str(part.path), row.site)
+                        self._wait(waiting, at, row.position, row, part)
                     many += len(rows)
                     again = True
-                self._go_on(log, waiting)
+                again |= self._go_on(log, waiting)
         return many >= AHEAD_ROWS
 
-    def _changed(self, log: str, path: Path) -> None:
-        waiting = self._waiting.setdefault(log, {})
-        for row in self._reader.rows(path, tuple(schema.CHANGES)):
-            values: dict[str, Any] = {
-                name: tuple(value) if name in LISTS else value for name, value in zip(schema.CHANGES, row, strict=True)
-            }
-            site = values.pop("site")
-            waiting[values["position"]] = (site, Change(**values))
+    def _wait(self, waiting: dict[int, Told], at: int, position: int, told: Told, part: Part) -> None:
+        if position in waiting:
+            raise InputError(f"{part.path}: position {position} is there twice")
+        if position >= at:
+            waiting[position] = told
 
-    def _go_on(self, log: str, waiting: dict[int, Row | tuple[SiteId, Change]]) -> None:
-        """Give the window what comes next in a log."""
-        at = self._at.get(log, 0)
-        while (item := waiting.pop(at, None)) is not None:
+    def _changed(self, waiting: dict[int, Told], at: int, part: Part) -> None:
+        for row in self._reader.rows(part):
+            check_log_name(str(part.path), row["site"])
+            site, change = as_change(str(part.path), row)
+            self._wait(waiting, at, change.position, (site, change), part)
+
+    def _go_on(self, log: str, waiting: dict[int, Told]) -> bool:
+        """Give the window what comes next in a log; that a founder was in its groups is to be known before."""
+        at = begun = self._at.get(log, 0)
+        while (item := waiting.get(at)) is not None and self._may(item):
+            del waiting[at]
             self._new = True
             at += 1
             if isinstance(item, Row):
@@ -165,26 +184,37 @@ class Moving:
             else:
                 self.window.changed(*item)
         self._at[log] = at
-        if waiting:
-            self._stuck.setdefault(log, time.monotonic())
-        else:
-            self._stuck.pop(log, None)
+        return at > begun
+
+    def _may(self, item: Told) -> bool:
+        site = item.site if isinstance(item, Row) else item[0]
+        return LIFE in site or site in self.window.founders
+
+    def _look_for_gaps(self) -> None:
+        """Say where logs do not go on."""
+        stuck = set[str]()
+        for log in sorted({*self._deliveries.writers(), *self._changes.writers()}):
+            at, waiting = self._at.get(log, 0), self._waiting.get(log, {})
+            if at in waiting:
+                stuck.add(f"who was in which group when {log} began is not there")
+            elif waiting or self._deliveries.next(log) or self._changes.next(log):
+                stuck.add(f"position {at} of {log} is not there")
+        self._stuck = {reason: self._stuck.get(reason, time.time()) for reason in sorted(stuck)}
 
     # Keeping.
 
     def saved(self) -> MovingState:
         """Return what is known; what waits is read again."""
-        done = dict(self._reader.done)
-        for log, waiting in self._waiting.items():
-            for table in ("deliveries", "changes"):
-                if waiting:
-                    done[f"{table}/{log}"] = min(done.get(f"{table}/{log}", 0), self._at.get(log, 0))
-        return MovingState(done, self._at, self.deliveries, snapshot(self.window))
+        sends = {writer: numbers.parts for writer, numbers in self._read_sends.items()}
+        return MovingState(
+            sends, self._at, self.deliveries, {**self.window.waits, **self._stuck}, snapshot(self.window)
+        )
 
     def load(self, saved: msgspec.Raw) -> None:
         """Go on from what another one has saved."""
         state = msgspec.msgpack.decode(saved, type=MovingState)
-        self._reader.done.update(state.done)
+        self._read_sends = {writer: Numbers(parts) for writer, parts in state.sends.items()}
         self._at.update(state.at)
         self.deliveries = state.deliveries
+        self._stuck = self.window.waits = dict(state.waits)
         restore(self.window, state.window)

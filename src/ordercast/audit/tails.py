@@ -1,27 +1,29 @@
 """The parts of a run directory as live sites write them, read once and in order."""
 
 import os
-import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections import deque
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from ordercast.errors import InputError
+from ordercast.errors import InputError, bounded
 from ordercast.names import GroupId, SiteId
+from ordercast.runs import schema
+from ordercast.runs.reader import read_part
 from ordercast.verify.findings import Delivery
 
-SENDS = ("msg_id", "group", "source", "source_seq", "body_hash")
-DELIVERIES = (
-    "msg_id", "group", "source", "source_seq", "site", "position", "epoch", "order_class", "stamp", "prev_stamp",
-    "delivered_at", "body_hash",
-)  # fmt: skip
-BY = {"sends": "source_seq", "deliveries": "position", "changes": "position"}
+BY = {"sends": "source_seq", "deliveries": "position", "changes": "position", "drops": "source_seq"}
 """What the parts of a table are counted by."""
+COLUMNS: dict[str, tuple[schema.Columns, schema.Columns]] = {
+    "sends": (schema.SENDS, {"body_hash": schema.WHOLE, "post": schema.TEXT}),
+    "deliveries": (
+        {**schema.DELIVERIES, "epoch": schema.WHOLE, "order_class": schema.TEXT, "stamp": schema.BINARY},
+        {"prev_stamp": schema.BINARY, "delivered_at": schema.NUMBER, "body_hash": schema.WHOLE},
+    ),
+    "changes": (schema.CHANGES, {}),
+    "drops": (schema.DROPS, {}),
+}
+"""The columns that are needed of each table, and those that may be there."""
 
 
 class Row(NamedTuple):
@@ -38,7 +40,7 @@ class Row(NamedTuple):
     stamp: bytes
     prev_stamp: bytes | None
     delivered_at: float
-    body: int
+    body: int | None
 
     def told(self) -> Delivery:
         """Return it as evidence."""
@@ -65,15 +67,12 @@ class Part(NamedTuple):
 
 
 class Tail:
-    """The parts of one table, in the order of each writer: `SITE-first-last.parquet`."""
+    """The parts of one table by writer, in order: `SITE-first-last.parquet`."""
 
-    def __init__(self, folder: Path, done: Mapping[str, int], *, gaps: bool = False) -> None:
-        """`done`: up to where each writer's rows are read, by `TABLE/WRITER`; `gaps`: parts need not meet."""
-        self.folder, self._done, self._may_gap = folder, done, gaps
-        self._first = 1 if folder.name == "sends" else 0
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self._seen: set[str] = set()
-        self._parts: dict[SiteId, list[Part]] = {}
-        self.gaps: dict[SiteId, tuple[str, float]] = {}
+        self._parts: dict[str, deque[Part]] = {}
 
     def look(self) -> None:
         """Find new parts."""
@@ -81,62 +80,88 @@ class Tail:
             names = {entry.name for entry in os.scandir(self.folder)}
         except FileNotFoundError:
             return
+        found: dict[str, list[Part]] = {}
         for name in names - self._seen:
             self._seen.add(name)
-            site, _, rest = name.removesuffix(".parquet").rpartition("-")
-            site, _, first = site.rpartition("-")
             if name.startswith((".", "_")) or not name.endswith(".parquet"):
                 continue
-            if not (site and first.isdecimal() and rest.isdecimal()):
+            site, _, last = name.removesuffix(".parquet").rpartition("-")
+            site, _, first = site.rpartition("-")
+            numbers = first.isascii() and first.isdecimal() and last.isascii() and last.isdecimal()
+            if not (site and numbers and int(first) <= int(last)):
                 raise InputError(
                     f"{self.folder / name}: not a part that a live site writes; a whole run is judged once"
                 )
-            self._parts.setdefault(site, []).append(Part(int(first), int(rest), self.folder / name))
-            self._parts[site].sort()
+            found.setdefault(site, []).append(Part(int(first), int(last), self.folder / name))
+        for site, parts in found.items():
+            self._parts[site] = deque(sorted([*self._parts.get(site, ()), *parts]))
 
-    def take(self, site: SiteId) -> Part | None:
-        """Return the part of a site that comes next, if it is there."""
-        parts = self._parts.get(site, [])
-        after = max(self._first, self._done.get(f"{self.folder.name}/{site}", 0))
-        while parts and parts[0].last < after:
-            parts.pop(0)
-        if parts and (self._may_gap or parts[0].first <= after):
-            self.gaps.pop(site, None)
-            return parts.pop(0)
-        if parts:
-            reason = f"{self.folder.name}/ of {site} from {after} to {parts[0].first - 1} are not there"
-            self.gaps[site] = (reason, self.gaps.get(site, (reason, time.monotonic()))[1])
-        return None
+    def take(self, writer: str, at: int) -> Part | None:
+        """Return the part in which a writer's rows go on at a number, if it is there; what is before is read."""
+        parts = self._parts.get(writer)
+        while parts and parts[0].last < at:
+            parts.popleft()
+        return parts.popleft() if parts and parts[0].first <= at else None
 
-    def sites(self) -> list[SiteId]:
-        """Return whose parts there are."""
+    def next(self, writer: str) -> Part | None:
+        """Return the next part of a writer, whatever is before it."""
+        parts = self._parts.get(writer)
+        return parts[0] if parts else None
+
+    def take_all(self, writer: str) -> list[Part]:
+        """Return all parts of a writer."""
+        parts, self._parts[writer] = self._parts.get(writer, deque()), deque()
+        return list(parts)
+
+    def writers(self) -> list[str]:
+        """Return who has written parts."""
         return sorted(self._parts)
 
 
 class Reader:
-    """Reads parts row by row; what was read before is left out, and what is no part is refused by name."""
+    """Reads parts row by row, by the rules of a run: what cannot be judged is refused by file and row."""
 
     def __init__(self) -> None:
-        self.done: Counter[str] = Counter()
-        """Up to where the rows of each writer are read, by `TABLE/WRITER`."""
         self._groups: dict[str, tuple[GroupId, ...]] = {}
 
-    def rows(self, path: Path, names: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a part of `sends/`, `deliveries/` or `changes/`, by these columns."""
-        table, site = path.parent.name, path.stem.rpartition("-")[0].rpartition("-")[0]
-        try:
-            found = pq.ParquetFile(path).read(list(names))
-            columns = [found.column(name).to_pylist() for name in names]
-        except (pa.ArrowException, OSError, KeyError) as error:
-            raise InputError(f"{path}: {str(error).splitlines()[0]}") from None
-        key, numbers = f"{table}/{site}", columns[names.index(BY[table])]
-        if table != "changes":
-            at = names.index("group")
-            columns[at] = [self._groups.get(text) or self._named(text) for text in columns[at]]
-        skip = sum(number < self.done[key] for number in numbers)
-        self.done[key] = max(self.done[key], numbers[-1] + 1) if numbers else self.done[key]
-        yield from islice(zip(*columns, strict=True), skip, None)
+    def rows(self, part: Part) -> list[dict[str, Any]]:
+        """Return the rows of a part; of deliveries and sends, groups as tuples."""
+        table, path = part.path.parent.name, part.path
+        writer = path.stem.rpartition("-")[0].rpartition("-")[0]
+        found, columns = read_part(str(path), *COLUMNS[table])
+        rows: list[dict[str, Any]] = found.to_pylist()
+        numbers = [row[BY[table]] for row in rows]
+        ends = (numbers[0], numbers[-1]) if numbers else None
+        if ends != (part.first, part.last) or any(a >= b for a, b in pairwise(numbers)):
+            raise InputError(f"{path}: its rows are not from {part.first} to {part.last}, one after the other")
+        by = "source" if table in ("sends", "drops") else "site"
+        others = {str(row[by]) for row in rows} - {writer, writer.partition("@")[0]}
+        if others:
+            raise InputError(f"{path}: {by} {bounded(min(others))!r} is not who has written it")
+        for name in columns:
+            if name == "group" and table != "changes":
+                for row in rows:
+                    row[name] = self._named(row[name])
+            elif columns[name] == schema.TEXT and rows and not isinstance(rows[0][name], str):
+                for row in rows:
+                    row[name] = str(row[name])
+        return rows
 
-    def _named(self, text: str) -> tuple[GroupId, ...]:
-        found = self._groups[text] = tuple(sorted(set(text.split("+"))))
+    def deliveries(self, part: Part) -> list[Row]:
+        """Return the rows of a part of deliveries/."""
+        return [
+            Row(
+                row["msg_id"], row["group"], row["source"], row["source_seq"], row["site"], row["position"],
+                row["epoch"], row["order_class"], row["stamp"], row.get("prev_stamp"), row.get("delivered_at", 0.0),
+                row.get("body_hash"),
+            )
+            for row in self.rows(part)
+        ]  # fmt: skip
+
+    def _named(self, told: str | list[str]) -> tuple[GroupId, ...]:
+        if not isinstance(told, str):
+            return tuple(sorted(set(told)))
+        found = self._groups.get(told)
+        if found is None:
+            found = self._groups[told] = tuple(sorted(set(told.split("+"))))
         return found

@@ -74,13 +74,15 @@ class Told:
         """Say how the run stands; what nobody has looked at does not hold."""
         if follower.broken:
             return f"{', '.join(sorted(follower.broken))} broken"
+        if not follower.stands:
+            return "judged no more"
         return "holds" if follower.deliveries else "nothing is there to be judged"
 
     def end(self, follower: Follower) -> int:
         """Print the verdict; what waits is not judged, and the verdict is not that it holds."""
         held = [one for one in follower.held() if one.seconds > LATE_S]
         notes = follower.notes()
-        good = bool(follower.deliveries) and not follower.broken and not held
+        good = bool(follower.deliveries) and follower.stands and not follower.broken and not held
         if self._json:
             self._line({"ok": good} | facts(follower) | {"notes": notes})
             return 0 if good else 1

@@ -135,9 +135,9 @@ class ChangingExporter(Exporter):
         """The site takes part."""
         self._name()
         try:
+            self.writer.lives()  # first: who follows the run knows by this that groups change
             if began.members:
                 self.writer.members(began.members)
-            self.writer.lives()
         except OrdercastError as error:
             self._site.feed(DiskFailed(error))
 

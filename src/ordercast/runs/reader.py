@@ -232,6 +232,14 @@ def read(system: Any, piece: Piece, columns: Mapping[str, str], *, threads: bool
     return pa.table(found)
 
 
+def read_part(path: str, required: Mapping[str, str], optional: Mapping[str, str]) -> tuple[Any, dict[str, str]]:
+    """Read one file of a table on this machine, whole, by the rules of a run: its rows, and which columns there are."""
+    system = pafs.LocalFileSystem()
+    arrow, meta = _head(system, path)
+    columns = _columns(path, path.rpartition("/")[0], arrow, required, optional)
+    return pa.concat_tables([read(system, piece, columns) for piece in _pieces(path, meta)]), columns
+
+
 def tidy(table: Any, columns: Mapping[str, str]) -> Any:
     """Bring columns to the types the fold works on, each in one array."""
     return pa.table([_tidied(table.column(name), name, kind) for name, kind in columns.items()], names=list(columns))

@@ -11,9 +11,11 @@ from ordercast.verify.findings import Delivery, Sent
 from ordercast.verify.histories import Change, Histories, Log
 from ordercast.verify.record import Record
 from ordercast.verify.window import Window
+from ordercast.verify.window_state import restore, snapshot
 from ordercast.wire import batch
 
 Told = Delivery | Change
+LIVES = 0.1
 
 
 class Exports:
@@ -97,8 +99,13 @@ class Exports:
         yield from ((f"follow {name}", finding.says) for name, finding in window.broken.items())
 
 
-def followed(run: Histories, chance: random.Random, promises: frozenset[str], waited_for: int = 100_000) -> Window:
-    """Judge a run as files come: each log in order, piece by piece, and the logs in any order."""
+def followed(
+    run: Histories, chance: random.Random, promises: frozenset[str], waited_for: int = 100_000, *, lives: bool = True
+) -> Window:
+    """Judge a run as files come: each log in order, piece by piece, and the logs in any order.
+
+    `lives`: the judge is started again now and then, and goes on from what it has kept.
+    """
     window = Window(promises, waited_for)
     founded: dict[GroupId, list[str]] = {}
     logs: dict[str, list[Told]] = {}
@@ -132,6 +139,10 @@ def followed(run: Histories, chance: random.Random, promises: frozenset[str], wa
             sends = {source: rest for source, rest in sends.items() if rest}
         if chance.random() < often:
             window.judge()
+        if lives and chance.random() < LIVES:
+            before, window = snapshot(window), Window(promises, waited_for)
+            restore(window, before)
+            window.founded(founded)
     for name in run.logs:
         window.began(name)
     window.judge()

@@ -17,7 +17,7 @@ from functools import cached_property
 
 from ordercast.names import GroupId, SiteId
 from ordercast.verify import findings
-from ordercast.verify.findings import Delivery, Finding, MsgId, Sent
+from ordercast.verify.findings import NOWHERE, Delivery, Finding, MsgId, Sent
 from ordercast.verify.stays import LIFE, Change, Follower, Log, Stay, site_of
 
 LAST = b"\xff" * 9
@@ -74,22 +74,18 @@ class _Run:
         When all disks of a group are gone and no view of it was told since, it may have been deleted: nobody is there.
         """
         last: dict[GroupId, Change] = {}
-        found = {group: [site_of(name)] for name, log in self.logs.items() for group in log.begins}
+        found: dict[GroupId, set[SiteId]] = {}
+        going_on: set[GroupId] = set()
         for name, log in self.logs.items():
             for group in log.begins:
-                found[group] = sorted({*found[group], site_of(name)})
+                found.setdefault(group, set()).add(site_of(name))
+            if not self._is_over(name):
+                going_on |= log.begins | {change.group for change in log.changes}
             for change in log.changes:
                 if change.kind == "view" and change.epoch >= last.get(change.group, change).epoch:
                     last[change.group] = change
-        over = {g for g in found.keys() - last.keys() if not any(self._has(name, g) for name in self.logs)}
-        return {g: tuple(sites) for g, sites in found.items() if g not in over} | {
-            g: view.members for g, view in last.items()
-        }
-
-    def _has(self, log: str, group: GroupId) -> bool:
-        """Whether a life that goes on began in a group, or was given its state."""
-        told = self.logs[log]
-        return not self._is_over(log) and (group in told.begins or any(c.group == group for c in told.changes))
+        there = {group: tuple(sorted(sites)) for group, sites in found.items() if group in going_on}
+        return there | {group: view.members for group, view in last.items()}
 
     def _is_over(self, log: str) -> bool:
         """Whether this life has ended with its disk."""
@@ -116,17 +112,28 @@ class _Run:
         """Whether a log that is still written tells that its site was away, if others do: it may yet undo something."""
         if not self.running:
             return True
-        told = (change.epoch for change in self.logs[stay.log].changes if change.group == stay.group)
-        return max(told, default=0) >= self._was_away.get((stay.group, site_of(stay.log)), 0)
+        told = self._told.get(stay.log, {})
+        return all(told.get(group, 0) >= epoch for group, epoch in self._was_away.get(site_of(stay.log), {}).items())
 
     @cached_property
-    def _was_away(self) -> dict[tuple[GroupId, SiteId], int]:
-        """The last configuration in which a site was taken out of a group because it was suspected."""
-        found: dict[tuple[GroupId, SiteId], int] = {}
+    def _told(self) -> dict[str, dict[GroupId, int]]:
+        """The last configuration of each group that a log tells of."""
+        found: dict[str, dict[GroupId, int]] = {}
+        for name, log in self.logs.items():
+            own = found[name] = dict[GroupId, int]()
+            for change in log.changes:
+                own[change.group] = max(change.epoch, own.get(change.group, 0))
+        return found
+
+    @cached_property
+    def _was_away(self) -> dict[SiteId, dict[GroupId, int]]:
+        """The last configuration in which a site was taken out of each group because it was suspected."""
+        found: dict[SiteId, dict[GroupId, int]] = {}
         for log in self.logs.values():
             for change in log.changes:
                 for site in change.away:
-                    found[change.group, site] = max(change.epoch, found.get((change.group, site), 0))
+                    of_site = found.setdefault(site, {})
+                    of_site[change.group] = max(change.epoch, of_site.get(change.group, 0))
         return found
 
     def _is_good(self, stay: Stay) -> bool:
@@ -258,8 +265,10 @@ class Histories(_Run):
                 yield findings.posted_twice(posts[post], row)
             for position, epoch in stay.views if good else ():
                 after = row.position > position
-                again = row.position in stay.late or self._was_undone(stay.log, position)
-                if after != (row.epoch >= epoch) and not (after and again):
+                if after == (row.epoch >= epoch):
+                    continue
+                again = row.position in stay.late or position < self._undone.get(stay.log, NOWHERE)
+                if not (after and again):
                     yield findings.beside_view(row, epoch, after=after)
                     break
         if self._has_its_rows(stay):
@@ -293,9 +302,11 @@ class Histories(_Run):
         """Groups of which a disk is gone."""
         return {stay.group for stay in self._stays() if self._is_over(stay.log)}
 
-    def _was_undone(self, log: str, position: int) -> bool:
-        """Whether something was undone after a position: what stays of it comes again there."""
-        return any(change.kind == "undone" and change.position > position for change in self.logs[log].changes)
+    @cached_property
+    def _undone(self) -> dict[str, int]:
+        """Where each log undoes something for the last time: what stays of it comes again behind views before that."""
+        undone = {name: [c.position for c in log.changes if c.kind == "undone"] for name, log in self.logs.items()}
+        return {name: max(positions) for name, positions in undone.items() if positions}
 
     def _lines(self) -> Iterator[Finding]:
         """One source, one group: in the order sent; a message has one stamp and one body everywhere."""

@@ -25,7 +25,7 @@ from ordercast.verify.record import Record
 from ordercast.verify.stays import Change, Follower, Log, Stay, entered, site_of
 
 WAITED_FOR = 100_000  # deliveries in the window, while a site that is away is waited for
-CHANGES_KEPT = 200  # of a log, behind the settled part
+CHANGES_KEPT = 200  # of a log, behind the settled part, before those that say nothing any more are forgotten
 
 
 class Last(NamedTuple):
@@ -159,6 +159,7 @@ class Window:
         self.begins: dict[str, frozenset[GroupId]] = {}
         self.sends: dict[MsgId, Sent] = {}
         self.posts: dict[MsgId, str] = {}
+        self.drops: set[MsgId] = set()
         self.numbers: dict[SiteId, Numbers] = {}
         """The numbers of each source up to which it is known what was sent."""
         self.ends: dict[GroupId, bytes] = {}
@@ -167,27 +168,52 @@ class Window:
         """The last settled message of each group that a log has."""
         self.reached: dict[tuple[SiteId, GroupId], Last] = {}
         """The last settled message of each source in each group."""
-        self.posted: dict[str, Numbers] = {}
         self.settled_at: dict[str, int] = {}
         """The last position of each log that is settled."""
+        self.founders: set[SiteId] = set()
+        """The sites with which the cluster began."""
         self.begun: set[str] = set()
         """The logs that there are; of the founders' it is known that they come."""
         self.member: dict[str, set[GroupId]] = {}
         """The groups that a log says its site is in, as far as it is read."""
         self.known: set[GroupId] = set()
         """Groups of which somebody is known who was in them."""
+        self.kept: dict[str, int] = {}
+        """How many changes of each log are kept from before what is settled."""
         self.given_up: set[str] = set()
         self.back: set[str] = set()
         """Logs that were given up, or came late, and are judged from somewhere on."""
         self.not_judged = 0
         """How many deliveries were not judged, because their log was given up or came late."""
+        self.unsent = 0
+        """How many messages were settled, though it is not known what their sources had sent."""
+        self.undone: set[str] = set()
+        """Logs that have undone what others had, after it was settled."""
         self._open: set[MsgId] = set()
+        self._waiting: set[MsgId] = set()
+        """The messages in `rows`; those of them that are compared are open."""
         self.waits: dict[str, float] = {}
         """What keeps messages from being settled, beside sites that are away, and since when."""
 
     def note(self, finding: Finding) -> None:
         """Remember the first violation of each property."""
-        self.broken.setdefault(finding.property, finding)
+        if not self.undone:  # what was settled comes again: nothing can be said
+            self.broken.setdefault(finding.property, finding)
+
+    def notes(self) -> list[str]:
+        """Say what was not judged."""
+        found = []
+        if self.given_up | self.back:
+            logs = ", ".join(sorted(self.given_up | self.back)[:5])
+            found.append(
+                f"{self.not_judged:,} deliveries were not judged: sites were away for long, or came late ({logs})"
+            )
+        if self.unsent:
+            found.append(f"{self.unsent:,} messages are of sites that ended before they wrote down what they sent")
+        if self.undone:
+            logs = ", ".join(sorted(self.undone)[:5])
+            found.append(f"{logs} has undone what was settled: nothing is judged since; begin anew without the state")
+        return found
 
     @property
     def under_way(self) -> int:
@@ -198,6 +224,9 @@ class Window:
 
     def founded(self, members: Mapping[GroupId, Iterable[SiteId]]) -> None:
         """The cluster begins with these members."""
+        if self.founders:
+            return  # every founder tells this, and it is read again after a restart
+        self.founders = {site for sites in members.values() for site in sites}
         for group, sites in members.items():
             self.known.add(group)
             for site in sites:
@@ -217,10 +246,24 @@ class Window:
 
     def sent(self, msg_id: MsgId, sent: Sent, post: str = "") -> None:
         """A source has sent a message."""
-        if not self._is_passed(sent):
-            self.sends[msg_id] = sent
-            if post:
-                self.posts[msg_id] = post
+        if msg_id in self.drops:
+            self.drops.discard(msg_id)
+            return
+        if self._is_passed(sent) and msg_id not in self._waiting:
+            return
+        other = self.sends.setdefault(msg_id, sent)
+        if other != sent:
+            self.note(findings.two_sends(msg_id, [other, sent]))
+        if post:
+            self.posts[msg_id] = post
+
+    def dropped(self, msg_id: MsgId) -> None:
+        """A source will not send a message that it has taken."""
+        source, _, number = msg_id.rpartition(":")
+        if int(number) not in self.numbers.get(source, ()):
+            self.drops.add(msg_id)  # what it was sent as is still to come
+        self.sends.pop(msg_id, None)
+        self.posts.pop(msg_id, None)
 
     def written(self, source: SiteId, first: int, last: int) -> None:
         """Everything that a source has sent of these numbers was told."""
@@ -241,8 +284,7 @@ class Window:
             self.given_up.discard(log)
             self.back.add(log)
         if change.kind == "undone" and change.undone_from <= self.settled_at.get(log, NOWHERE):
-            self.had.pop(log, None)  # it undoes what others keep, and gets it again
-            self.back.add(log)
+            self.undone.add(log)
         self.changes[log].append(change)
 
     def _is_in(self, log: str, change: Change) -> None:
@@ -260,6 +302,7 @@ class Window:
         elif not self._is_settled(row):
             self.rows[row.site].append(row)
             self._open.add(row.msg_id)
+            self._waiting.add(row.msg_id)
 
     def _is_settled(self, row: Delivery) -> bool:
         """Whether others have settled this part of the line: who has all of it delivers no more there."""
@@ -272,7 +315,7 @@ class Window:
                 same = last.msg_id == row.msg_id
                 self.note(findings.twice(before, row) if same else findings.not_larger(before, row))
                 return True
-            if row.stamp <= self.ends.get(group, b""):  # nobody waited for this log
+            if row.stamp <= self.ends.get(group, b"") and row.msg_id not in self._waiting:  # nobody waited for this log
                 self.not_judged += 1
                 return True
         return False
@@ -323,10 +366,10 @@ class Window:
             self.rows[name] = [row for row in valid if row.msg_id not in settled and row.position > at]
             self._cut(name)
         for message in settled:
-            self.sends.pop(message, None)
-            self._post(message)
-        waiting = {row.msg_id for rows in self.rows.values() for row in rows}
-        for message in [m for m, sent in self.sends.items() if m not in waiting and self._is_passed(sent)]:
+            self.unsent += self.sends.pop(message, None) is None
+            self.posts.pop(message, None)
+        self._waiting = {row.msg_id for rows in self.rows.values() for row in rows}
+        for message in [m for m, sent in self.sends.items() if m not in self._waiting and self._is_passed(sent)]:
             del self.sends[message]
             self.posts.pop(message, None)
 
@@ -365,7 +408,7 @@ class Window:
         for name in self.rows.keys() - self.begun - self.given_up:
             waits.add(f"{name} has not begun")
             found.clear()
-        now = time.monotonic()
+        now = time.time()
         self.waits = {reason: self.waits.get(reason, now) for reason in sorted(waits)}
         return found
 
@@ -380,15 +423,32 @@ class Window:
                 self.had.pop(name, None)
 
     def _cut(self, name: str) -> None:
-        """Forget changes far behind what is settled: the groups that the site was in by then it begins with."""
-        changes = self.changes[name]
-        old = [change for change in changes if change.position <= self.settled_at.get(name, NOWHERE)]
-        if len(old) <= 2 * CHANGES_KEPT:
+        """Forget changes behind what is settled that say nothing any more.
+
+        Kept are: how the site came into the groups that it is in, and the newest view of each group, and the newest
+        one in which a site is away.
+        """
+        at, changes = self.settled_at.get(name, NOWHERE), self.changes[name]
+        old = [change for change in changes if change.position <= at]
+        if len(old) <= self.kept.get(name, 0) + CHANGES_KEPT:
             return
-        before = Follower(name, Log((), old[:CHANGES_KEPT], self.begins[name]))
-        if all(stay.missed is None and not stay.waits for stay in before.open.values()):
-            self.begins[name] = frozenset(before.open)
-            del changes[:CHANGES_KEPT]
+        log = Follower(name, Log((), old, self.begins[name]))
+        since = {(group, stay.since) for group, stay in log.open.items()}
+        waiting = {group for group, stay in log.open.items() if stay.missed is not None or stay.waits}
+        last: dict[tuple[GroupId, SiteId], Change] = {}
+        for change in old:
+            for site in (*change.away, ""):
+                last[change.group, site] = change
+        said = {id(change) for change in last.values()}
+        kept = [
+            change
+            for change in old
+            if change.kind != "undone"
+            and (id(change) in said or change.group in waiting or (change.group, entered(change.epoch)) in since)
+        ]
+        self.begins[name] = frozenset(g for g in self.begins[name] if g in log.open and not log.open[g].since)
+        self.changes[name] = [*kept, *(change for change in changes if change.position > at)]
+        self.kept[name] = len(kept)
 
     def _reach(self, row: Delivery, group: GroupId) -> None:
         """One source, one group: in the order sent, also across what is settled."""
@@ -400,30 +460,19 @@ class Window:
             self.note(findings.twice(first, row) if same else findings.not_as_sent(first, row, row.source, group))
         self.reached[row.source, group] = Last(row.msg_id, row.stamp, row.number)
 
-    def _post(self, message: MsgId) -> None:
-        """A client's post is settled once; its first message stands for all of it."""
-        session, _, index = self.posts.pop(message, "").rpartition(".")
-        session, _, number = session.rpartition(".")
-        if index != "0" or not number.isdecimal():
-            return
-        posted = self.posted.setdefault(session, Numbers())
-        if int(number) not in posted:
-            posted.add(int(number), int(number))
-        else:
-            row = Delivery("a site", NOWHERE, message, ())
-            self.note(findings.posted_twice(row._replace(msg_id="an earlier message"), row))
-
 
 def _close(settled: set[MsgId], sequences: list[list[MsgId]]) -> None:
     """Take out of a set what comes behind something in a sequence that is not in it, until nothing does."""
+    places: dict[MsgId, list[tuple[int, int]]] = {}
     ends = [len(sequence) for sequence in sequences]
-    again = True
-    while again:
-        again = False
-        for index, sequence in enumerate(sequences):
-            end = next((at for at, m in enumerate(islice(sequence, ends[index])) if m not in settled), ends[index])
-            if end < ends[index]:
-                gone = settled.intersection(islice(sequence, end, ends[index]))
+    for index, sequence in enumerate(sequences):
+        for at, message in enumerate(sequence):
+            places.setdefault(message, []).append((index, at))
+    out = [message for message in places if message not in settled]
+    while out:
+        for index, at in places[out.pop()]:
+            if at < ends[index]:
+                gone = settled.intersection(islice(sequences[index], at, ends[index]))
                 settled -= gone
-                again = again or bool(gone)
-                ends[index] = end
+                out.extend(gone)
+                ends[index] = at

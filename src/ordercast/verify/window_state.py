@@ -17,7 +17,7 @@ class SentState(msgspec.Struct, frozen=True, array_like=True):
     groups: tuple[GroupId, ...]
     source: SiteId
     number: int
-    body: int
+    body: int | None
     post: str
 
 
@@ -41,12 +41,16 @@ class WindowState(msgspec.Struct, frozen=True, array_like=True):
 
     logs: list[LogState]
     sends: list[SentState]
+    drops: list[MsgId]
     written: dict[SiteId, list[tuple[int, int]]]
+    founders: list[SiteId]
     known: list[GroupId]
     ends: dict[GroupId, bytes]
     reached: list[tuple[SiteId, GroupId, Last]]
-    posted: dict[str, list[tuple[int, int]]]
+    kept: dict[str, int]
     not_judged: int
+    unsent: int
+    undone: list[str]
     broken: list[tuple[str, str]]
 
 
@@ -61,14 +65,14 @@ def snapshot(window: Window) -> WindowState:
         for name, rows in w.rows.items()
     ]  # fmt: skip
     sends = [
-        SentState(name, sent.groups, sent.source, sent.number, int(sent.body or 0), w.posts.get(name, ""))  # type: ignore[call-overload]
+        SentState(name, sent.groups, sent.source, sent.number, sent.body, w.posts.get(name, ""))  # type: ignore[arg-type]
         for name, sent in w.sends.items()
     ]
     return WindowState(
-        logs, sends, {source: numbers.parts for source, numbers in w.numbers.items()}, sorted(w.known), w.ends,
+        logs, sends, sorted(w.drops), {source: numbers.parts for source, numbers in w.numbers.items()},
+        sorted(w.founders), sorted(w.known), w.ends,
         [(source, group, last) for (source, group), last in w.reached.items()],
-        {session: numbers.parts for session, numbers in w.posted.items()}, w.not_judged,
-        [(name, found.says) for name, found in w.broken.items()],
+        w.kept, w.not_judged, w.unsent, sorted(w.undone), [(name, found.says) for name, found in w.broken.items()],
     )  # fmt: skip
 
 
@@ -84,13 +88,14 @@ def restore(window: Window, state: WindowState) -> None:
     w.begun.update(log.name for log in state.logs if log.begun)
     w.given_up.update(log.name for log in state.logs if log.given_up)
     w.back.update(log.name for log in state.logs if log.back)
+    w._waiting = {row.msg_id for rows in w.rows.values() for row in rows}
     for sent in state.sends:
         w.sent(sent.msg_id, Sent(sent.groups, sent.source, sent.number, 0, sent.body), sent.post)
     w.numbers = {source: Numbers(parts) for source, parts in state.written.items()}
+    w.founders, w.drops = set(state.founders), set(state.drops)
     w.known, w.ends = set(state.known), dict(state.ends)
     w.reached = {(source, group): last for source, group, last in state.reached}
-    w.posted = {session: Numbers(parts) for session, parts in state.posted.items()}
-    w.not_judged = state.not_judged
+    w.kept, w.not_judged, w.unsent, w.undone = dict(state.kept), state.not_judged, state.unsent, set(state.undone)
     w.broken = {name: Finding(name, says) for name, says in state.broken}
 
 
