@@ -9,11 +9,14 @@ from ordercast.sim.exports import followed
 from ordercast.verify import window_state
 from ordercast.verify.findings import Sent
 from ordercast.verify.histories import Histories
+from ordercast.verify.numbers import Numbers
 from ordercast.verify.stays import Change
-from ordercast.verify.window import Numbers, Window
+from ordercast.verify.window import Window
 from tests.support.changing_campaign import case
 from tests.verify.test_histories import FORGED, SEEDS, exported, message, whole
 
+MORE = (28, 42, 64, 109, 143, 185, 416, 428, 457, 517, 523, 536, 587, 601, 642, 672)
+"""Each has shown a fault of this judge."""
 PROMISES = frozenset(("total", "acyclic"))
 
 
@@ -22,7 +25,7 @@ def left(window: Window) -> tuple[int, set[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", (*SEEDS, 42, 64, 109))
+@pytest.mark.parametrize("seed", (*SEEDS, *MORE))
 def test_worlds_hold_piece_by_piece_and_nothing_is_left(seed: int) -> None:
     """Also with other lives of the judge, and when it waits for nobody who is away."""
     run, promises = exported(seed), PROMISES & case(seed).promises
@@ -124,6 +127,18 @@ def test_nothing_is_settled_before_all_founders_have_begun() -> None:
     assert left(window) == (1, {"q has not begun", "s:1 has not come to q in x"})
 
 
+def test_nothing_is_settled_while_a_founder_of_another_group_is_not_there() -> None:
+    window = Window(PROMISES)
+    window.founded({"x": ["p"], "y": ["q"]})
+    window.began("p")
+    sent(window, 1)
+    delivered(window, "p", 0, 1)
+
+    assert says(window) == [] and left(window) == (1, {"q has not begun"})
+    window.began("q")
+    assert says(window) == [] and left(window) == (0, set())
+
+
 AWAY = Change(1, "view", "x", 2, ("p",), (), ("q",), ("q",))
 BACK = Change(3, "view", "x", 3, ("p", "q"), ("q",))
 
@@ -152,6 +167,7 @@ def test_who_is_away_is_given_up_and_judged_again_when_it_is_back(waited_for: in
     assert says(window) == []
     assert left(window)[1] == {"s:5 has not come to q in x"}
     assert window.not_judged == (waited_for == 0)
+    assert bool(window.notes()) == (waited_for == 0)
     delivered(window, "q", 4, 5, epoch=3)
     assert says(window) == []
     assert left(window) == (0, set())
@@ -254,12 +270,15 @@ def test_who_was_away_long_ago_is_known_to_have_been() -> None:
     window.written("r", 1, 2)
     for site in "pq":
         window.changed(site, Change(at[site], "view", "x", 950, ("p", "q", "r"), ("r",)))
+        delivered(window, site, at[site] + 1, 1000, epoch=950)
+    sent(window, 1000)
     window.delivered(message("r", 0, 2)._replace(msg_id="r:2", source="r"))
 
     assert says(window) == []
     window.changed("r", Change(1, "undone", undone_from=0))
     window.changed("r", Change(2, "view", "x", 2, ("p", "q"), (), ("r",), ("r",)))
     window.changed("r", Change(3, "view", "x", 950, ("p", "q", "r"), ("r",)))
+    delivered(window, "r", 4, 1000, epoch=950)
     assert says(window) == [] and left(window) == (0, set())
 
 

@@ -15,8 +15,9 @@ from ordercast.names import GroupId, SiteId
 from ordercast.runs import schema
 from ordercast.runs.reader import read_part
 from ordercast.verify.findings import Finding, Sent
+from ordercast.verify.numbers import Numbers
 from ordercast.verify.stays import LIFE, Change
-from ordercast.verify.window import Numbers, Window
+from ordercast.verify.window import Window
 from ordercast.verify.window_state import WindowState, restore, snapshot
 
 AHEAD_ROWS = 100_000  # that are read between two judgements
@@ -102,7 +103,7 @@ class Moving:
 
     def _judge(self) -> None:
         begun = time.monotonic()
-        self.window.judge()
+        self.window.judge(time.time())
         self._searched = time.monotonic()
         self._took, self._new = self._searched - begun, False
 

@@ -9,10 +9,7 @@ A site that is away is waited for until the window is large; then its log is *gi
 site delivers that was given up, or that came late, of what others had settled before is counted, and not judged.
 """
 
-import time
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import NamedTuple
 
@@ -20,9 +17,10 @@ from ordercast.names import GroupId, SiteId
 from ordercast.verify import findings
 from ordercast.verify.deliveries import JUDGES
 from ordercast.verify.findings import NOWHERE, Delivery, Finding, MsgId, Sent
-from ordercast.verify.histories import Histories
+from ordercast.verify.inside import Inside
+from ordercast.verify.numbers import Numbers
 from ordercast.verify.record import Record
-from ordercast.verify.stays import Change, Follower, Log, Stay, entered, site_of
+from ordercast.verify.stays import Change, Follower, Log, entered, site_of
 
 WAITED_FOR = 100_000  # deliveries in the window, while a site that is away is waited for
 CHANGES_KEPT = 200  # of a log, behind the settled part, before those that say nothing any more are forgotten
@@ -36,119 +34,8 @@ class Last(NamedTuple):
     number: int
 
 
-class _Window(Histories):
-    """What is judged at once: positions that are settled are no holes, and only who is up to date is compared."""
-
-    back: frozenset[str] = frozenset()
-    """Logs of which earlier parts are not here: what they have of groups they came into there is nobody's fault."""
-
-    numbers: Mapping[SiteId, "Numbers"] = {}
-    """The numbers of each source of which everything is here that was sent."""
-
-    def _hole(self, log: Log) -> int | None:
-        return None
-
-    def _is_written(self, row: Delivery) -> bool:
-        return row.source in self.numbers and row.number in self.numbers[row.source]
-
-    def _has_its_rows(self, stay: Stay) -> bool:
-        """Of what a site had before it was given a state only that is here which is not yet settled."""
-        return self._is_good(stay)
-
-    @cached_property
-    def followers(self) -> dict[str, Follower]:
-        """Every log, gone through."""
-        found = super().followers
-        for name in self.back & found.keys():
-            found[name].strangers = []
-            for stay in found[name].stays:
-                stay.rows = [row for row in stay.rows if (row.stamp or b"") >= stay.since]
-        return found
-
-    @cached_property
-    def _told_away(self) -> dict[GroupId, frozenset[SiteId]]:
-        """Who is in no hurry to come: the newest view of the group says that it is away."""
-        views = [change for log in self.logs.values() for change in log.changes if change.kind == "view"]
-        return {view.group: frozenset(view.away) for view in sorted(views, key=lambda view: view.epoch)}
-
-    def must_have(self) -> Iterator[tuple[GroupId, str, Stay | None]]:
-        """Yield what each log is to have of each group; None while it does not say that its site is there.
-
-        Who has left has the messages before that; who is away comes back and has them, or is given a state.
-        """
-        for group, sites in self._there.items():
-            for site in sites:
-                name = self._newest.get(site, site)
-                follower = self.followers.get(name)
-                yield group, name, follower.open.get(group) if follower is not None else None
-        for name, follower in self.followers.items():
-            for group, stay in follower.open.items():
-                if site_of(name) not in self._there.get(group, ()) and not self._is_over(name):
-                    yield group, name, stay
-
-    @cached_property
-    def _sent_to(self) -> dict[GroupId, dict[MsgId, bytes]]:
-        """The messages to each group that are anywhere, in order: its own members may have none of them yet."""
-        every = {row.msg_id: row for rows in self.kept().values() for row in rows}
-        found: dict[GroupId, dict[MsgId, bytes]] = {}
-        for row in sorted(every.values(), key=lambda row: row.stamp or b""):
-            for group in row.groups:
-                found.setdefault(group, {})[row.msg_id] = row.stamp or b""
-        return found
-
-    def undecided(self) -> Iterator[list[Delivery]]:
-        """Yield the logs that may yet undo something, or may yet be compared with others, all of them."""
-        for name, follower in self.followers.items():
-            if not self._is_over(name) and not all(map(self._is_good, follower.open.values())):
-                yield follower.valid
-
-    def is_there(self, log: str) -> bool:
-        """Whether the site of a log is in some group, and not away from another one."""
-        site = site_of(log)
-        away = any(site in sites for sites in self._told_away.values())
-        return not away and site in self._somewhere and not self._is_over(log)
-
-    def lacks(self, group: GroupId, stay: Stay | None) -> list[MsgId]:
-        """Return what of a group's line a log is still to have, in order."""
-        line = self._sent_to.get(group, {})
-        if stay is None:
-            return list(line)
-        have = {row.msg_id: row.stamp for row in (*stay.rows, *(stay.missed or ()))}  # another stamp: to be undone
-        since, known = self._since(stay), self.lines.get(group, {})
-        come = max([stamp for stamp in have.values() if stamp], default=b"")  # what nobody has before it does not come
-        come = max([come, *(entered(epoch) for _, epoch in stay.views)])
-        return [
-            message
-            for message, stamp in line.items()
-            if stamp >= since and have.get(message) != stamp and (stamp > come or stamp in known)
-        ]
-
-    def is_gone(self, log: str) -> bool:
-        """Whether a life has ended."""
-        return self._is_gone(log)
-
-
-class Numbers:
-    """A set of numbers that come nearly in order, as intervals."""
-
-    def __init__(self, parts: Iterable[tuple[int, int]] = ()) -> None:
-        self.parts = [(begin, end) for begin, end in parts]
-
-    def add(self, first: int, last: int) -> None:
-        """Add the numbers from one to another."""
-        begin = bisect_right(self.parts, first - 1, key=lambda part: part[1])
-        begin -= begin > 0 and self.parts[begin - 1][1] == first - 1
-        end = bisect_right(self.parts, last + 1, key=lambda part: part[0])
-        merged = [(first, last), *self.parts[begin:end]]
-        self.parts[begin:end] = [(min(part[0] for part in merged), max(part[1] for part in merged))]
-
-    def __contains__(self, number: int) -> bool:
-        place = bisect_right(self.parts, number, key=lambda part: part[0])
-        return place > 0 and number <= self.parts[place - 1][1]
-
-
-class Window:
-    """Give it what logs tell, each log in order (`began`, `changed`, `sent`, `delivered`), and `judge` now and then."""
+class Logs:
+    """What logs tell, each in order, and what is remembered of what is settled."""
 
     def __init__(self, promises: frozenset[str], waited_for: int = WAITED_FOR) -> None:
         """`promises`: of `total` and `acyclic`, those that are judged."""
@@ -320,12 +207,14 @@ class Window:
                 return True
         return False
 
-    # Judging.
 
-    def judge(self) -> None:
-        """Judge what is in the window, and settle what is everywhere."""
+class Window(Logs):
+    """Give it what logs tell (`began`, `changed`, `sent`, `delivered`), each log in order, and `judge` now and then."""
+
+    def judge(self, now: float = 0.0) -> None:
+        """Judge what is in the window, and settle what is everywhere; what waits does so since now."""
         logs = {name: Log(rows, self.changes[name], self.begins[name]) for name, rows in self.rows.items()}
-        window = _Window(logs, self.sends, self.posts, running=True)
+        window = Inside(logs, self.sends, self.posts, running=True)
         window.back, window.numbers = frozenset(self.back), self.numbers
         for finding in window.judge():
             self.note(finding)
@@ -335,12 +224,12 @@ class Window:
             order = JUDGES[name](record)
             if order is not None:
                 self.note(order)
-        self._settle(window, kept)
+        self._settle(window, kept, now)
         if sum(map(len, self.rows.values())) > self.waited_for:
             self._give_up(window)
 
-    def _settle(self, window: _Window, kept: dict[str, list[Delivery]]) -> None:
-        settled = self._everywhere(window, kept)
+    def _settle(self, window: Inside, kept: dict[str, list[Delivery]], now: float) -> None:
+        settled = self._everywhere(window, kept, now)
         sequences = [[row.msg_id for row in rows] for rows in kept.values()]
         self._open = {message for sequence in sequences for message in sequence}
         sequences += [[row.msg_id for row in line.values()] for line in window.lines.values()]
@@ -381,7 +270,7 @@ class Window:
                 had[group] = Last(row.msg_id, row.stamp, row.number)
         self.settled_at[row.site] = row.position
 
-    def _everywhere(self, window: _Window, kept: dict[str, list[Delivery]]) -> set[MsgId]:
+    def _everywhere(self, window: Inside, kept: dict[str, list[Delivery]], now: float) -> set[MsgId]:
         """Return the messages that all members have, and of which it is known who sent them."""
         rows = {row.msg_id: row for rows in kept.values() for row in rows}
         found, waits = set(rows), set()
@@ -408,11 +297,10 @@ class Window:
         for name in self.rows.keys() - self.begun - self.given_up:
             waits.add(f"{name} has not begun")
             found.clear()
-        now = time.time()
         self.waits = {reason: self.waits.get(reason, now) for reason in sorted(waits)}
         return found
 
-    def _give_up(self, window: _Window) -> None:
+    def _give_up(self, window: Inside) -> None:
         """Wait no longer for logs whose sites are away, have left, or have lost their disks."""
         for name in self.rows:
             if name not in self.given_up and not (window.is_there(name) and name in self.begun):

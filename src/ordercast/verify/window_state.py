@@ -6,8 +6,9 @@ import msgspec
 
 from ordercast.names import GroupId, SiteId
 from ordercast.verify.findings import Delivery, Finding, MsgId, Sent
+from ordercast.verify.numbers import Numbers
 from ordercast.verify.stays import Change
-from ordercast.verify.window import Last, Numbers, Window
+from ordercast.verify.window import Last, Window
 
 
 class SentState(msgspec.Struct, frozen=True, array_like=True):
