@@ -135,8 +135,8 @@ def kills(folder: Path, many: int, seed: int = 0) -> dict[str, int]:
 
 
 def batches(folder: Path) -> int:
-    """Return how many batches are done."""
-    return len(list((folder / "offsets" / "commits").glob("[0-9]*")))
+    """Return how many batches are done; Spark keeps the last hundred by their numbers."""
+    return 1 + max((int(path.name) for path in (folder / "offsets" / "commits").glob("[0-9]*")), default=-1)
 
 
 def found(folder: Path) -> Counter[str]:

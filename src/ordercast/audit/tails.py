@@ -50,6 +50,13 @@ class Row(NamedTuple):
         )  # fmt: skip
 
 
+ROW = (
+    "msg_id", "group", "source", "source_seq", "site", "position", "epoch", "order_class", "stamp", "prev_stamp",
+    "delivered_at", "body_hash",
+)  # fmt: skip
+"""The columns of a `Row`."""
+
+
 class Held(NamedTuple):
     """What cannot be judged yet."""
 
@@ -122,46 +129,46 @@ class Reader:
     """Reads parts row by row, by the rules of a run: what cannot be judged is refused by file and row."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, tuple[GroupId, ...]] = {}
+        self._groups: dict[str | tuple[str, ...], tuple[GroupId, ...]] = {}
 
-    def rows(self, part: Part) -> list[dict[str, Any]]:
-        """Return the rows of a part; of deliveries and sends, groups as tuples."""
+    def columns(self, part: Part) -> dict[str, list[Any]]:
+        """Return the columns of a part; of deliveries and sends, groups as tuples."""
         table, path = part.path.parent.name, part.path
         writer = path.stem.rpartition("-")[0].rpartition("-")[0]
-        found, columns = read_part(str(path), *COLUMNS[table])
-        rows: list[dict[str, Any]] = found.to_pylist()
-        numbers = [row[BY[table]] for row in rows]
-        ends = (numbers[0], numbers[-1]) if numbers else None
-        if ends != (part.first, part.last) or any(a >= b for a, b in pairwise(numbers)):
+        found, kinds = read_part(str(path), *COLUMNS[table])
+        columns: dict[str, list[Any]] = {name: found.column(name).to_pylist() for name in kinds}
+        numbers = columns[BY[table]]
+        if (numbers[:1], numbers[-1:]) != ([part.first], [part.last]) or any(a >= b for a, b in pairwise(numbers)):
             raise InputError(f"{path}: its rows are not from {part.first} to {part.last}, one after the other")
+        for name, kind in kinds.items():
+            if name == "group" and table != "changes":
+                columns[name] = [self._groups.get(told) or self._named(told) for told in map(_text, columns[name])]
+            elif kind == schema.TEXT and not isinstance(columns[name][0], str):
+                columns[name] = list(map(str, columns[name]))
         by = "source" if table in ("sends", "drops") else "site"
-        others = {str(row[by]) for row in rows} - {writer, writer.partition("@")[0]}
+        others = set(columns[by]) - {writer, writer.partition("@")[0]}
         if others:
             raise InputError(f"{path}: {by} {bounded(min(others))!r} is not who has written it")
-        for name in columns:
-            if name == "group" and table != "changes":
-                for row in rows:
-                    row[name] = self._named(row[name])
-            elif columns[name] == schema.TEXT and rows and not isinstance(rows[0][name], str):
-                for row in rows:
-                    row[name] = str(row[name])
-        return rows
+        return columns
+
+    def rows(self, part: Part) -> list[dict[str, Any]]:
+        """Return the rows of a part."""
+        columns = self.columns(part)
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def deliveries(self, part: Part) -> list[Row]:
         """Return the rows of a part of deliveries/."""
-        return [
-            Row(
-                row["msg_id"], row["group"], row["source"], row["source_seq"], row["site"], row["position"],
-                row["epoch"], row["order_class"], row["stamp"], row.get("prev_stamp"), row.get("delivered_at", 0.0),
-                row.get("body_hash"),
-            )
-            for row in self.rows(part)
-        ]  # fmt: skip
+        columns = self.columns(part)
+        many = len(columns["position"])
+        absent = {"prev_stamp": None, "delivered_at": 0.0, "body_hash": None}
+        of = [columns.get(name, [absent.get(name)] * many) for name in ROW]
+        return list(map(Row._make, zip(*of, strict=True)))
 
-    def _named(self, told: str | list[str]) -> tuple[GroupId, ...]:
-        if not isinstance(told, str):
-            return tuple(sorted(set(told)))
-        found = self._groups.get(told)
-        if found is None:
-            found = self._groups[told] = tuple(sorted(set(told.split("+"))))
+    def _named(self, told: str | tuple[str, ...]) -> tuple[GroupId, ...]:
+        groups = told if isinstance(told, tuple) else told.split("+")
+        found = self._groups[told] = tuple(sorted(set(groups)))
         return found
+
+
+def _text(told: str | int | list[str]) -> str | tuple[str, ...]:
+    return told if isinstance(told, str) else str(told) if isinstance(told, int) else tuple(told)
