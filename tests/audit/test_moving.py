@@ -9,7 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ordercast.audit.changing import audit_changing
 from ordercast.audit.following import Follower
+from ordercast.audit.local import LocalSource
 from ordercast.errors import InputError
 from ordercast.runs.writer import RunWriter
 from ordercast.wire import batch
@@ -186,3 +188,17 @@ def test_dropped_messages_are_forgotten(tmp_path: Path) -> None:
 
     assert rows(follower) == (WHOLE, 0, [], [])
     assert follower._judge.window.sends == {}
+
+
+def test_the_whole_log_of_a_founder_is_missing(tmp_path: Path) -> None:
+    """Every founder tells who was there: the whole judge finds that nothing of q is there; who follows waits for it."""
+    run = written(tmp_path)
+    assert audit_changing(LocalSource(str(run)), "acyclic").ok
+    for path in run.rglob("q@8*"):
+        path.unlink()
+    verdict = audit_changing(LocalSource(str(run)), "acyclic")
+
+    assert [*verdict.broken()] == ["completeness"]
+    assert verdict.properties["completeness"].violations == ROUNDS
+    follower = followed(run)
+    assert follower.broken == {} and "q has not begun" in [held.reason for held in follower.held()]
