@@ -100,3 +100,10 @@ def test_a_trial_that_broke_a_promise_has_no_figures() -> None:
         judged(world, point, 0)
     with pytest.raises(BrokenTrialError, match="said for this test"):
         survivors_judged(world, point, 0)
+
+
+def test_a_message_that_comes_late_does_not_wait_for_ever() -> None:
+    """With protocol timestamp one of them comes when all others are there, and 25 latencies have passed."""
+    point = Point("recovery", "timestamp", 20, policy=Policy.AVAILABLE, suspect_after=12.0)
+
+    assert run_trial(point, 1, 0)["waiting"] == 0.0

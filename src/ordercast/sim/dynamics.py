@@ -19,6 +19,8 @@ from ordercast.sim.watched import Watched
 MEMBERS = 5
 BEGIN = 12.0
 """When something happens to a world that has run quietly until then."""
+LATE = 300.0
+"""After the last message: what has not come by then does not come."""
 CUT = "cut off"
 CRASH = "crash"
 
@@ -162,11 +164,14 @@ def recovery_trial(point: Point, chance: random.Random, number: int) -> dict[str
     world.run(BEGIN)
     before = world.for_changes()
     world.run(end + 25.0)
-    if point.policy == Policy.AVAILABLE:
-        survivors_judged(world, point, number)
     died = world.died[victim]
     own = [group for group, of_group in setup.groups.items() if victim in of_group.members]
     ways = [way for group in own for way in took(world, group, died - 4.0, end, victim)]
+    while point.policy == Policy.AVAILABLE and None in ways and world.now < end + LATE:
+        world.run(world.now + 25.0)
+        ways = [way for group in own for way in took(world, group, died - 4.0, end, victim)]
+    if point.policy == Policy.AVAILABLE:
+        survivors_judged(world, point, number)
     out = [view for view in world.views if view.group in own and victim not in view.members and view.time > died]
     return {
         "recovery": out[-1].time - died if out else None,
