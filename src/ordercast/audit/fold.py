@@ -111,8 +111,8 @@ def fold_sends(table: Any, key: Key, *, bodies: bool = False) -> Any:
     if bodies:
         message ^= _bodies(table)
     n, x1, x2, *_ = _loops(len(table)).fold_sets(rows, pair, len(of_group), header, message, seq, seq, empty)
-    by_pair = np.argsort(pair, kind="stable")
-    highest = np.maximum.reduceat(seq[by_pair], np.concatenate([[0], np.cumsum(n)[:-1]]))
+    highest = np.full(len(n), np.iinfo(np.int64).min)
+    np.maximum.at(highest, pair, seq)
     names = {"group": [groups[g] for g in of_group], "source": [sources[s] for s in of_source]}
     return _folded("send", len(n), **names, n=n, x1=x1, x2=x2, last=highest)
 
@@ -159,10 +159,12 @@ def _told(table: Any, key: Key, *, bodies: bool) -> Hashes:
     """Return a number per row of what must be the same wherever a message is delivered: stamp, class, epoch, body."""
     names = table.column_names
     columns = [name for name in ("stamp", "epoch", "body_hash") if name in names]
-    told = np.zeros(len(table) if columns else 0, np.uint64)
     if "stamp" in names and "order_class" in names:
         order_class, classes = codes(table, "order_class")
-        told += hashes(table.column("stamp"), key) ^ (hashes_of(classes, key) * MIX_1)[order_class]
+        told = hashes(table.column("stamp"), key)
+        told ^= (hashes_of(classes, key) * MIX_1)[order_class]
+    else:
+        told = np.zeros(len(table) if columns else 0, np.uint64)
     if "epoch" in names:
         told += table.column("epoch").to_numpy().astype(np.uint64) * MIX_2
     if bodies and "body_hash" in names:
@@ -238,14 +240,14 @@ def _fold_runs(
         no_prev, prevs = prev.is_null().to_numpy(zero_copy_only=False), laid_out(prev)
     else:
         no_prev, prevs = np.empty(0, np.bool_), laid_out(pa.array([], pa.binary()))
-    first, last, bad, at, lie, lie_at = _loops(len(table)).fold_runs(
+    n, first, last, bad, at, lie, lie_at = _loops(len(table)).fold_runs(
         order, site, len(sites), pair, len(of_site), position, stamps, prevs, no_prev
     )
     stamp = table.column("stamp")
     columns: dict[str, Any] = {
         "site": [sites[s] for s in of_site],
         "order_class": [names[c] for c in of_class],
-        "n": np.bincount(pair, minlength=len(first)),
+        "n": n,
         "p0": position[first],
         "p1": position[last],
         "bad": bad,

@@ -248,15 +248,15 @@ def fold_runs(
     stamps: Strings,
     prevs: Strings,
     no_prev: NDArray[np.bool_],
-) -> tuple[Longs, Longs, Longs, Longs, Longs, Longs]:
+) -> tuple[Longs, Longs, Longs, Longs, Longs, Longs, Longs]:
     """Fold the rows of each pair, which is a (site, class).
 
-    Returns per pair: the first and the last row; how many stamps are not larger than the stamp before, and the first
+    Returns per pair: the count of rows; the first and the last row; how many stamps are not larger than the stamp before, and the first
     such position; how many previous stamps are not the stamp before, and the first such position. A previous stamp is
     compared only if no position is missing since the delivery before it; the first one of a class, which must be null,
     only if none is missing since position 0.
     """
-    first, last = np.full(pairs, NOWHERE, np.int64), np.full(pairs, NOWHERE, np.int64)
+    count, first, last = np.zeros(pairs, np.int64), np.full(pairs, NOWHERE, np.int64), np.full(pairs, NOWHERE, np.int64)
     bad, bad_at = np.zeros(pairs, np.int64), np.full(pairs, NOWHERE, np.int64)
     lie, lie_at = np.zeros(pairs, np.int64), np.full(pairs, NOWHERE, np.int64)
     whole_since = np.full(sites, NOWHERE, np.int64)  # no position of the site is missing since this one
@@ -287,8 +287,9 @@ def fold_runs(
                 lie[p] += 1
                 if lie_at[p] == NOWHERE:
                     lie_at[p] = position[i]
+        count[p] += 1
         last[p] = i
-    return first, last, bad, bad_at, lie, lie_at
+    return count, first, last, bad, bad_at, lie, lie_at
 
 
 @kernel

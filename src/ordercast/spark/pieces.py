@@ -4,7 +4,10 @@ Executors read Parquet themselves, with Arrow: names arrive as dictionaries, not
 over a hundred million rows costs what reading them costs (benchmarks/RESULTS.md, "Spark: audit").
 """
 
+import gc
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -43,8 +46,21 @@ def _reader(folder: str, columns: Mapping[str, str], work: Work) -> Callable[[Se
         except InputError as error:
             where = bundle[0].path if len(bundle) == 1 else folder
             raise RuntimeError(f"{MARK}{where}: {error}") from None
+        finally:
+            if "numba" in sys.modules:
+                _spare_the_compiler()
 
     return read
+
+
+@cache
+def _spare_the_compiler() -> None:
+    """Let the collection of garbage pass over what this process has loaded by now.
+
+    Spark collects in a worker after every task: with the compiler loaded 70 ms, as much as reading 400,000 rows.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _joined(tables: list[Any]) -> Any:

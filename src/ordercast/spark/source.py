@@ -1,6 +1,7 @@
 """Audit on Spark: the fold on executors, piece by piece; the verdict from what comes back (audit/verdict.py)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -145,11 +146,12 @@ class SparkSource:
         def hashed(table: Any) -> Any:
             return pa.table([pa.array(columns.hashes(table.column("msg_id"), key).view(np.int64))], names=["hash"])
 
-        if self.run.sends.rows <= HASHES_AT_MOST:
-            alike = repeated(self._on(self.run.sends, hashed).column("hash").to_numpy().view(np.uint64))
+        sends = self.run.sends
+        ids = replace(sends, columns={"msg_id": sends.columns["msg_id"]})
+        if sends.rows <= HASHES_AT_MOST:
+            alike = repeated(self._on(ids, hashed).column("hash").to_numpy().view(np.uint64))
         else:
-            sends = self.run.sends
-            frame = frame_of_pieces(self.spark, self.folder, sends.pieces, sends.columns, hashed, "hash bigint")
+            frame = frame_of_pieces(self.spark, self.folder, ids.pieces, ids.columns, hashed, "hash bigint")
             counted = collect(repeated_hashes(frame))
             alike = counted.column("hash").to_numpy().view(np.uint64)
         alike, more = alike[: facts.ALIKE_AT_MOST], len(alike) > facts.ALIKE_AT_MOST
