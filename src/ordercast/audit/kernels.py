@@ -251,10 +251,10 @@ def fold_runs(
 ) -> tuple[Longs, Longs, Longs, Longs, Longs, Longs, Longs]:
     """Fold the rows of each pair, which is a (site, class).
 
-    Returns per pair: the count of rows; the first and the last row; how many stamps are not larger than the stamp before, and the first
-    such position; how many previous stamps are not the stamp before, and the first such position. A previous stamp is
-    compared only if no position is missing since the delivery before it; the first one of a class, which must be null,
-    only if none is missing since position 0.
+    Returns per pair: the count of rows; the first and the last row; how many stamps are not larger than the stamp
+    before, and the first such position; how many previous stamps are not the stamp before, and the first such position.
+    A previous stamp is compared only if no position is missing since the delivery before it; the first one of a class,
+    which must be null, only if none is missing since position 0.
     """
     count, first, last = np.zeros(pairs, np.int64), np.full(pairs, NOWHERE, np.int64), np.full(pairs, NOWHERE, np.int64)
     bad, bad_at = np.zeros(pairs, np.int64), np.full(pairs, NOWHERE, np.int64)

@@ -81,7 +81,7 @@ class Moving:
         return self.window.notes()
 
     def look(self, search_s: float) -> None:
-        """Read what is new and judge it."""
+        """Read what is new and judge it: every `search_s`, or as long as it takes, or at once when that is 0."""
         for tail in (self._deliveries, self._changes):  # what is there now was written after what is read next
             tail.look()
         self._founding()
@@ -97,8 +97,8 @@ class Moving:
         while self._read():
             self._judge()
         self._look_for_gaps()
-        now = time.monotonic()
-        if self._new and now - self._searched >= max(search_s, self._took):
+        pause = max(search_s, self._took) if search_s else 0.0
+        if self._new and time.monotonic() - self._searched >= pause:
             self._judge()
 
     def _judge(self) -> None:

@@ -212,7 +212,8 @@ def read(system: Any, piece: Piece, columns: Mapping[str, str], *, threads: bool
             meta = files.plain_metadata(file)
             there = set(meta.schema.to_arrow_schema().names)
             stored = {column for column in columns if column in there}
-            groups, rows = range(piece.first, piece.first + piece.many), {}
+            groups = range(piece.first, piece.first + piece.many)
+            rows: dict[str, Any] = {}
             for some, types in ((stored - set(long), {"read_dictionary": names}), (stored & set(long), LONG_OFFSETS)):
                 if some:
                     source = pq.ParquetFile(file, metadata=meta, **types)

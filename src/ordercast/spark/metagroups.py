@@ -42,6 +42,7 @@ def sets_of_sites(table: Any) -> Any:
 
 def merged(path: str, parts: list[Any]) -> Any:
     """Return meta (its first site), n, groups of every meta-group, from the pieces of a whole table."""
+    parts = sorted(parts, key=lambda part: part.column("site").chunk(0).values[:1].to_pylist())
     column = {name: [part.column(name).chunk(0).values for part in parts] for name in parts[0].column_names}
     groups, number = _numbered(pa.concat_arrays(column["groups"]))
     begins = np.cumsum([0, *(len(own) for own in column["groups"])])
@@ -50,8 +51,7 @@ def merged(path: str, parts: list[Any]) -> Any:
     first = np.cumsum([0, *(len(own) for own in column["sets"])])
     at = [own.to_numpy() + begin for own, begin in zip(column["set"], first[:-1], strict=True)]
     at_set = sets.indices.to_numpy()[np.concatenate(at)]
-    names = pa.concat_arrays(column["site"]).dictionary_encode()
-    site, names = names.indices.to_numpy(), names.dictionary
+    site, names, in_order = _known(pa.concat_arrays(column["site"]))
     distinct = sets.dictionary
     if len(names) < len(site):
         try:
@@ -60,13 +60,24 @@ def merged(path: str, parts: list[Any]) -> Any:
             raise InputError(f"{path}: {error}") from None
     of_site = np.empty(len(names), np.int64)
     of_site[site] = at_set
-    rows = pa.table({"set": of_site, "site": names}).group_by("set", use_threads=False)
+    called = pa.array(np.arange(len(names))) if in_order else names
+    rows = pa.table({"set": of_site, "site": called}).group_by("set", use_threads=False)
     found = rows.aggregate([("site", "min"), ("site", "count")])
+    first = found.column("site_min").combine_chunks()
+    meta = (names.take(first) if in_order else first).cast(pa.string())
     ptr, members = _numbers(distinct.take(found.column("set")).combine_chunks())
     lists = pa.ListArray.from_arrays(pa.array(ptr, pa.int32()), groups.take(pa.array(members)).cast(pa.string()))
-    return pa.table(
-        {"meta": found.column("site_min").cast(pa.string()), "n": found.column("site_count"), "groups": lists}
-    )
+    return pa.table({"meta": meta, "n": found.column("site_count"), "groups": lists})
+
+
+def _known(names: Any) -> tuple[Ints, Any, bool]:
+    """Number the sites of all pieces, and say whether they come in the order of their names: then nothing is hashed."""
+    before, after = names[:-1], names[1:]
+    if pc.all(pc.less_equal(before, after), min_count=0).as_py():
+        new = np.concatenate([[True], pc.not_equal(before, after).to_numpy(zero_copy_only=False)])[: len(names)]
+        return (np.cumsum(new) - 1).astype(np.int32), names.filter(pa.array(new)), True
+    coded = names.dictionary_encode()
+    return coded.indices.to_numpy(), coded.dictionary, False
 
 
 def _sites(table: Any) -> tuple[Ints, Any]:
@@ -86,7 +97,7 @@ def _in_order(table: Any) -> tuple[Ints, Any]:
     coded = column.dictionary.cast(pa.large_string()).dictionary_encode()  # a file may name a group twice
     order = pc.sort_indices(coded.dictionary)
     names = coded.dictionary.take(order)
-    for name in names.to_pylist():
+    for name in names.filter(pc.match_substring(names, "+")).to_pylist():
         check_group("", name)
     rank = np.empty(len(names), np.int32)
     rank[order.to_numpy()] = np.arange(len(names), dtype=np.int32)
