@@ -1,6 +1,7 @@
 """What the audit once got wrong, each as a log of a few rows."""
 
 import sys
+from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from ordercast.audit import kernels, local, look, order, plain
 from ordercast.audit.fold import fold_deliveries
 from ordercast.audit.local import LocalSource
 from ordercast.audit.merge import merge
+from ordercast.audit.rows import Rows, untouched
 from ordercast.audit.verdict import Verdict, audit
 from ordercast.cli.main import run as command
 from ordercast.errors import InputError
@@ -391,6 +393,55 @@ def test_past_what_can_be_looked_at_nothing_is_called_fine(
     write(run, tmp_path, seed=0)
     assert command(["audit", str(tmp_path), "--local", "--running", "--level", "fifo"]) == 1
     assert "was not judged completely" in " ".join(capsys.readouterr().out.split())
+
+
+def test_when_even_one_suspect_is_too_many_nothing_is_called_fine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are few, but what was sent to it is too many; or its rows are."""
+    sends = [sent("x:1", "a"), sent("x:2", "a"), sent("x:3", "a")]
+    write(run_of({"a": "pq"}, sends, {"p": "x:1", "q": "x:1 x:2 x:3"}, running=False), tmp_path, seed=0)
+    for bound in (0, 2):
+        monkeypatch.setattr(look, "ONE_AT_MOST", bound)
+        verdict = audit(LocalSource(str(tmp_path)), "fifo")
+
+        assert not verdict.ok
+        assert {"creation", "duplicate", "completeness", "fifo"} <= set(verdict.open())
+        assert verdict.notes[-2:] == [
+            "looked at 0 of 1 suspicious sites: there may be more violations",
+            "of the others 1 deliver other messages than were sent to them: p",
+        ]
+    monkeypatch.setattr(look, "ONE_AT_MOST", 3)
+
+    assert broken(audit(LocalSource(str(tmp_path)), "fifo")) == {"completeness"}
+
+
+class Counting(LocalSource):
+    """Remembers the rows that were asked for."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder)
+        self.read: list[Any] = []
+
+    def logs(self, sites: Iterable[str] | None, keep: Rows = untouched) -> Any:
+        """Return these rows, and remember them."""
+        self.read.append(super().logs(sites, keep))
+        return self.read[-1]
+
+
+def test_a_suspect_is_compared_with_one_row_of_each_message(tmp_path: Path) -> None:
+    """Three clean sites deliver what p lost a message of, one of them much more: only the former is read, once."""
+    sends = [*(sent(f"a:{n}", "a") for n in (1, 2, 3)), *(sent(f"b:{n}", "b") for n in range(1, 9))]
+    many = "a:1 a:2 a:3 " + " ".join(f"b:{n}" for n in range(1, 9))
+    logs = {"p": "a:1 b:4 a:3", "q": many, "r": "a:1 a:2 a:3", "s": "a:1 a:2 a:3"}
+    write(run_of({"a": "pqrs", "b": "q"}, sends, logs, running=False, has_epoch=True), tmp_path, seed=0)
+    source = Counting(str(tmp_path))
+    verdict = audit(source, "fifo")
+    own, beside = (table.column("msg_id").to_pylist() for table in source.read[:2])
+
+    assert broken(verdict) == {"creation", "completeness"}
+    assert sorted(own) == ["a:1", "a:3", "b:4"]
+    assert sorted(beside) == ["a:1", "a:2", "a:3", "b:4"]
 
 
 def test_a_null_previous_stamp_is_judged_alike_in_one_piece_and_in_two() -> None:

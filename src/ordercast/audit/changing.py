@@ -9,7 +9,7 @@ import pyarrow as pa
 from ordercast.audit.columns import among, codes, listed
 from ordercast.audit.local import SEQUENCE, LocalSource
 from ordercast.audit.order import judge_order
-from ordercast.audit.rows import Sends, rows_of
+from ordercast.audit.rows import Rows, Sends, rows_of, untouched
 from ordercast.audit.verdict import Verdict, judge_bodies
 from ordercast.errors import InputError, bounded
 from ordercast.names import SiteId
@@ -34,9 +34,9 @@ class Kept:
         inside = [int(at) in wanted[number] for number, at in zip(site.tolist(), position.tolist(), strict=True)]
         self.run, self.table = source.run, table.filter(pa.array(np.array(inside, np.bool_)))
 
-    def logs(self, sites: Iterable[SiteId] | None) -> Any:
-        """Return all rows of these sites, or of all."""
-        return self.table if sites is None else among(self.table, "site", sites)
+    def logs(self, sites: Iterable[SiteId] | None, keep: Rows = untouched) -> Any:
+        """Return the rows of these sites, or of all, or what `keep` leaves of them."""
+        return keep(self.table if sites is None else among(self.table, "site", sites))
 
     def on_cycles(self, sites: Iterable[SiteId] | None) -> None:
         """Search nothing by hashes: all names are here."""

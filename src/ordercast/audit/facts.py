@@ -58,8 +58,12 @@ class Facts(Protocol):
         """Return the destinations of what was sent to these sites."""
         ...
 
-    def beside(self, groups: Collection[Destination]) -> list[SiteId]:
-        """Return for each destination a site that was cleared: all of them were told the same of its messages."""
+    def reach(self, sites: Collection[SiteId]) -> int:
+        """Count what was sent to these sites, or their memberships, whichever is more."""
+        ...
+
+    def beside(self, groups: Collection[Destination]) -> dict[SiteId, set[Destination]]:
+        """Return for each destination one site that was cleared: all of them were told the same of its messages."""
         ...
 
     def newest(self) -> Mapping[SiteId, int]:
@@ -162,8 +166,12 @@ class Known:
         wanted = set(sites)
         return {group for group in self.sent.sets if self._members.of(group) & wanted}
 
-    def beside(self, groups: Collection[Destination]) -> list[SiteId]:
-        """Return for each destination a site that was cleared."""
+    def reach(self, sites: Collection[SiteId]) -> int:
+        """Count what was sent to these sites; their memberships are here."""
+        return sum(self.sent.sets[group][0] for group in self.sent_to(sites))
+
+    def beside(self, groups: Collection[Destination]) -> dict[SiteId, set[Destination]]:
+        """Return for each destination one site that was cleared."""
         clean = {}
         for group in groups:
             own = self._members.of(group) - self._suspects
@@ -213,10 +221,10 @@ class Known:
         """Nothing is kept outside this object."""
 
 
-def cover(clean: Mapping[Destination, set[SiteId]]) -> list[SiteId]:
-    """Choose sites so that each destination has one of its own among them."""
-    chosen: set[SiteId] = set()
-    for _, own in sorted(clean.items()):
-        if own and not own & chosen:
-            chosen.add(min(own))
-    return sorted(chosen)
+def cover(clean: Mapping[Destination, set[SiteId]]) -> dict[SiteId, set[Destination]]:
+    """Choose one of its own sites for each destination, few of them in all."""
+    chosen: dict[SiteId, set[Destination]] = {}
+    for group, own in sorted(clean.items()):
+        if own:
+            chosen.setdefault(min(own & chosen.keys() or own), set()).add(group)
+    return chosen

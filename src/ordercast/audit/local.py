@@ -12,6 +12,7 @@ from ordercast.audit.facts import Known
 from ordercast.audit.fold import fold_deliveries, fold_sends
 from ordercast.audit.kernels import Hashes, Key, fresh_key
 from ordercast.audit.merge import ShuffledError, check_order
+from ordercast.audit.rows import Rows, untouched
 from ordercast.names import SiteId
 from ordercast.runs import reader
 from ordercast.runs.destinations import Destination
@@ -54,9 +55,9 @@ class LocalSource:
     def _fold(self, table: Any) -> Any:
         return fold_deliveries(table, self._key, sent_bodies=self.run.sent_bodies)
 
-    def logs(self, sites: Iterable[SiteId] | None) -> Any:
-        """Return all rows of these sites, or of all."""
-        return self._deliveries if sites is None else among(self._deliveries, "site", sites)
+    def logs(self, sites: Iterable[SiteId] | None, keep: Rows = untouched) -> Any:
+        """Return the rows of these sites, or of all, or what `keep` leaves of them."""
+        return keep(self._deliveries if sites is None else among(self._deliveries, "site", sites))
 
     def sends(self, groups: Iterable[Destination] | None) -> Any:
         """Return what was sent to these destinations, or all."""

@@ -149,7 +149,7 @@ def judge_order(source: Source, kinds: Mapping[SiteId, int], total: Answer, acyc
 def _first_deliveries(source: Source, sites: set[SiteId], named: set[MsgId]) -> dict[tuple[SiteId, MsgId], Delivery]:
     """Return the first delivery of each of these messages at each of these sites."""
     found: dict[tuple[SiteId, MsgId], Delivery] = {}
-    for site, log in rows_of(among(source.logs(sites), "msg_id", named)).items():
+    for site, log in rows_of(source.logs(sites, lambda table: among(table, "msg_id", named))).items():
         for row in log:
             found.setdefault((site, row.msg_id), row)
     return found

@@ -1,6 +1,6 @@
 """Rows as Python values, for what the fold could not clear."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,8 +16,15 @@ if TYPE_CHECKING:
     from ordercast.audit.facts import Facts
     from ordercast.audit.search import Suspected
 
+Rows = Callable[[Any], Any]
+"""What makes a table of another one."""
 COLUMN = {"groups": "group", "number": "source_seq", "body": "body_hash"}
 """Where a column has another name than the field."""
+
+
+def untouched(table: Any) -> Any:
+    """Leave a table as it is."""
+    return table
 
 
 class Source(Protocol):
@@ -32,8 +39,8 @@ class Source(Protocol):
         """Fold everything; return what a verdict rests on."""
         ...
 
-    def logs(self, sites: Iterable[SiteId]) -> Any:
-        """Return all rows of these sites."""
+    def logs(self, sites: Iterable[SiteId], keep: Rows = untouched) -> Any:
+        """Return the rows of these sites, or what `keep` leaves of them where they are."""
         ...
 
     def sends(self, groups: Iterable[Destination] | None) -> Any:

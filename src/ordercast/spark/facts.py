@@ -128,8 +128,18 @@ class Spread:
         sent = self._shares.some_sends("groups", lambda table: of_kind(table, "send")).select("group")
         return set(collect(own.join(sent, "group", "left_semi")).column("group").to_pylist())
 
-    def beside(self, groups: Collection[Destination]) -> list[SiteId]:
-        """Return for each destination a site that was cleared."""
+    def reach(self, sites: Collection[SiteId]) -> int:
+        """Count what was sent to these sites, or their memberships, whichever is more."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        own = self._members.join(self._named(sites, "site"), "site").select("group")
+        sent = self._shares.some_sends("groups", lambda table: of_kind(table, "send")).select("group", "n")
+        messages = sent.join(own.distinct(), "group", "left_semi").agg(F.coalesce(F.sum("n"), F.lit(0)).alias("n"))
+        found: list[int] = collect(messages.union(own.agg(F.count("*")))).column("n").to_pylist()
+        return max(found)
+
+    def beside(self, groups: Collection[Destination]) -> dict[SiteId, set[Destination]]:
+        """Return for each destination one site that was cleared."""
         from pyspark.sql import functions as F  # noqa: N812
 
         wanted = pa.array(sorted(groups), pa.string())
@@ -143,7 +153,7 @@ class Spread:
         clean = self._shares.keep(clean)
         first = set(collect(clean.groupBy("group").agg(F.min("site").alias("site"))).column("site").to_pylist())
         if not first:
-            return []
+            return {}
         pairs = collect(clean.join(self._named(first, "site"), "site").select("site", "group"))
         own: dict[Destination, set[SiteId]] = {}
         for site, group in zip(pairs.column("site").to_pylist(), pairs.column("group").to_pylist(), strict=True):

@@ -19,6 +19,7 @@ from ordercast.audit.kernels import Hashes, Key, fresh_key
 from ordercast.audit.local import SEQUENCE
 from ordercast.audit.merge import ShuffledError, check_order
 from ordercast.audit.packed import SPARK_PACKED, packed, unpacked
+from ordercast.audit.rows import Rows, untouched
 from ordercast.audit.search import Suspected, on_cycles
 from ordercast.audit.spread import as_destinations, reduce_sends
 from ordercast.errors import InputError
@@ -248,9 +249,10 @@ class FrameSource:
         wanted = list(kinds)
         return self._frame(frame, table, lambda one: decoded(work(one).select(wanted)), schema_of(kinds)), kinds
 
-    def logs(self, sites: Iterable[SiteId]) -> Any:
-        """Return all rows of these sites."""
-        return self._rows(*self._of_sites(sites))
+    def logs(self, sites: Iterable[SiteId], keep: Rows = untouched) -> Any:
+        """Return the rows of these sites, or what `keep` leaves of them on executors."""
+        frame, table, own = self._of_sites(sites)
+        return self._rows(frame, table, lambda rows: keep(own(rows)))
 
     def on_cycles(self, sites: Iterable[SiteId] | None) -> Suspected:
         """Search the logs of these sites, or of all, by hashes: executors send eight bytes a delivery."""
@@ -269,15 +271,15 @@ class FrameSource:
         from pyspark.sql import functions as F  # noqa: N812
 
         if sites is None:
-            return self._deliveries, self.run.deliveries, _all
+            return self._deliveries, self.run.deliveries, untouched
         wanted = sorted(sites)
         if len(wanted) <= SITES_IN_A_QUERY:
-            return self._deliveries.where(F.col("site").isin(wanted)), self.run.deliveries, _all
+            return self._deliveries.where(F.col("site").isin(wanted)), self.run.deliveries, untouched
         return self._deliveries, self.run.deliveries, _only("site", wanted)
 
     def sends(self, groups: Iterable[Destination] | None) -> Any:
         """Return what was sent to these destinations, or all."""
-        return self._rows(self._sends, self.run.sends, _all if groups is None else _only("group", groups))
+        return self._rows(self._sends, self.run.sends, untouched if groups is None else _only("group", groups))
 
     def sends_named(self, ids: Iterable[str]) -> Any:
         """Return the sends of these messages."""
@@ -299,17 +301,13 @@ class FrameSource:
             return table.filter(pa.array(np.isin(columns.hashes(table.column("msg_id"), key), alike)))
 
         if not len(alike):
-            return self._rows(self._sends.limit(0), self.run.sends, _all), 0, False
+            return self._rows(self._sends.limit(0), self.run.sends, untouched), 0, False
         return self._rows(self._sends, self.run.sends, among), len(alike), more
 
 
 def _folds(frame: "DataFrame") -> Any:
     data = collect(frame).column("data").to_pylist()
     return unpacked(data) if data else FOLDED.empty_table()
-
-
-def _all(table: Any) -> Any:
-    return table
 
 
 def _only(name: str, values: Iterable[str]) -> Callable[[Any], Any]:

@@ -15,6 +15,7 @@ from ordercast.audit.kernels import Hashes, Key, fresh_key
 from ordercast.audit.local import SEQUENCE, repeated
 from ordercast.audit.merge import ShuffledError, check_order
 from ordercast.audit.packed import SPARK_PACKED, packed, unpacked
+from ordercast.audit.rows import Rows, untouched
 from ordercast.audit.search import Suspected, hashed_logs, on_cycles
 from ordercast.audit.spread import as_destinations, reduce_sends
 from ordercast.names import SiteId
@@ -124,9 +125,12 @@ class SparkSource:
             "site string, group string",
         )  # fmt: skip
 
-    def logs(self, sites: Iterable[SiteId]) -> Any:
-        """Return all rows of these sites."""
-        return reader.tidy(self._on(self.run.deliveries, _only("site", sites)), _known(self.run.deliveries.columns))
+    def logs(self, sites: Iterable[SiteId], keep: Rows = untouched) -> Any:
+        """Return the rows of these sites, or what `keep` leaves of them on executors."""
+        only = _only("site", sites)
+        return reader.tidy(
+            self._on(self.run.deliveries, lambda table: keep(only(table))), _known(self.run.deliveries.columns)
+        )
 
     def sends(self, groups: Iterable[Destination] | None) -> Any:
         """Return what was sent to these destinations, or all."""
