@@ -1,6 +1,6 @@
 """Sizes at which the driver was the limit: audit and plan on Spark with a heap of 2 GB, and what memory they take.
 
-Run: python -m benchmarks.spark_sizes [--what sites,sources,files,unstructured,many] [--scale 1.0]
+Run: python -m benchmarks.spark_sizes [--what sites,sources,files,unstructured,islands,many] [--scale 1.0]
 Every case runs in a process of its own, at a tenth of its size and at its size. On local[2] executors share the heap
 of the driver's JVM; their Python workers have memory of their own, which is shown too.
 """
@@ -40,6 +40,10 @@ SIZES = {
     "unstamped": (10_000_000, "audit without stamps, {0[rows]:,} deliveries"),
     "files": (10_000, "audit, {0[files]:,} files, {0[rows]:,} deliveries"),
     "unstructured": (5_000_000, "plan, {0[sites]:,} sites in random groups ({0[groups]:,}), {0[rows]:,} memberships"),
+    "islands": (
+        40_000_000,
+        "plan, {0[sites]:,} sites, {0[groups]:,} random groups of islands, {0[rows]:,} memberships",
+    ),
     "many": (5_000_000, "plan, {0[sites]:,} sites, {0[groups]:,} groups, {0[rows]:,} memberships"),
 }
 """How large each case is, and how its row of the table is called."""
@@ -109,11 +113,15 @@ def write_sites(folder: Path, groups: int) -> dict[str, int]:
     return {"sites": sites, "groups": every, "rows": len(key)}
 
 
-def write_unstructured(folder: Path, rows: int) -> dict[str, int]:
-    """Write a membership in which hardly any two sites have the same groups."""
+def write_unstructured(folder: Path, rows: int, island: int = 0) -> dict[str, int]:
+    """Write a membership in which hardly any two sites have the same groups; `island`: how many groups hang together."""
     random = np.random.default_rng(0)
     sites, groups = max(rows // 5, 10), max(rows // 50, 5)
-    key = np.unique(np.repeat(np.arange(sites), 5) * groups + random.integers(groups, size=5 * sites))
+    site = np.repeat(np.arange(sites), 5)
+    group = random.integers(island or groups, size=5 * sites)
+    if island:
+        group += site * groups // sites // island * island
+    key = np.unique(site * groups + np.minimum(group, groups - 1))
     return write_members(folder, key // groups, key % groups)
 
 
@@ -144,8 +152,8 @@ def prepared(what: str, folder: Path, size: int) -> dict[str, int]:
         case "files":
             write_log(folder, 20 * size, parts=max(size // 50, 1))
             return {"files": len(list((folder / "deliveries").iterdir())), "rows": 20 * size}
-        case "unstructured":
-            return write_unstructured(folder, size)
+        case "unstructured" | "islands":
+            return write_unstructured(folder, size, 2_000 if what == "islands" else 0)
     return write_many(folder, size)
 
 
@@ -168,7 +176,7 @@ def run_case(what: str, folder: Path) -> dict[str, float]:
 
 
 def done_with(what: str, spark: Spark, folder: Path) -> None:
-    if what in ("unstructured", "many"):
+    if what in ("unstructured", "islands", "many"):
         made = plan_tables(spark, str(folder), Request(planner=Planner.ELIMINATION))
         assert made.memberships > 0
         return

@@ -58,6 +58,13 @@ def in_process(membership: Membership, request: Request) -> tuple[object, dict[s
     return forest.cost(), entries, edges
 
 
+def told(folder: Path) -> tuple[dict[str, str], set[tuple[str, str, str]]]:
+    """Return the entries and the edges that were written."""
+    routes = pq.read_table(folder / "routes").to_pylist()
+    groups = {row["group"]: row["entry"] for row in pq.read_table(folder / "groups").to_pylist()}
+    return groups, {(row["order_class"], row["site"], (row["parent"] or "").rstrip(TWIN)) for row in routes}
+
+
 def tenants() -> list[tuple[str, str]]:
     """A hundred thousand groups with names like one another, two sites each."""
     return [(f"site-{number}", f"tenant{number // 2:06d}") for number in range(200_000)]
@@ -95,14 +102,10 @@ def test_the_plan_is_that_of_the_process(
     request = Request(planner=planner, level=level)
     made = plan_tables(spark, str(folder), request)
     write_tables(spark, made, str(folder), str(tmp_path / "plan"))
-    routes = pq.read_table(tmp_path / "plan" / "routes").to_pylist()
-    found = {(row["order_class"], row["site"], (row["parent"] or "").rstrip(TWIN)) for row in routes}
-    groups = {row["group"]: row["entry"] for row in pq.read_table(tmp_path / "plan" / "groups").to_pylist()}
     cost, entries, edges = in_process(read_membership(folder), request)
 
     assert cost == made.cost
-    assert entries == groups
-    assert edges == found
+    assert (entries, edges) == told(tmp_path / "plan")
 
 
 def test_overlaps_are_counted_among_metagroups(tmp_path: Path, spark: Spark) -> None:
@@ -254,3 +257,35 @@ def test_csv_is_read_by_spark(tmp_path: Path, spark: Spark) -> None:
     path.write_text("team,site\ng,a\n")
     with pytest.raises(InputError, match="column 'group' is missing"):
         csv_to_parquet(spark, str(path), tmp_path / "parquet")
+
+
+def islands() -> list[tuple[str, str]]:
+    """Fifty clusters that have nothing in common, one of them large; sites in none, one or several groups."""
+    random = np.random.default_rng(1)
+    pairs = set()
+    for island in range(50):
+        sites, groups = (400, 120) if island == 7 else (12, 6)
+        members = random.integers([sites, groups], size=(4 * sites, 2)).tolist()
+        pairs |= {(f"s{island}-{s}", f"g{g}-{island}") for s, g in members}
+    return sorted(pairs)
+
+
+@pytest.mark.parametrize("planner", [Planner.ELIMINATION, Planner.METAGROUP, Planner.CENTRAL])
+@pytest.mark.parametrize("share", [1, 500, 10**9])
+def test_components_are_planned_on_executors(
+    planner: Planner, share: int, tmp_path: Path, spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each alone, some together, all together: the plan of the process, site by site."""
+    folder = write(tmp_path / "members", islands(), files=5)
+    monkeypatch.setattr(plan, "DRIVER_MEMBERSHIPS", 0)
+    monkeypatch.setattr(plan, "SHARE", share)
+    request = Request(planner=planner, level=Level.TOTAL if share == 500 else Level.ACYCLIC)
+    made = plan_tables(spark, str(folder), request)
+    write_tables(spark, made, str(folder), str(tmp_path / "plan"))
+    shares = made.kept[1].select("share").distinct().count()
+    made.close()
+
+    assert (shares > 40) == (share == 1)
+    assert (shares > 1) == (share <= 500)
+    assert told(tmp_path / "plan") == in_process(read_membership(folder), request)[1:]
+    assert made.cost == in_process(read_membership(folder), request)[0]

@@ -6,13 +6,12 @@ not have this package get it (`ship`).
 
 import atexit
 import tempfile
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
 
 from ordercast.audit.verdict import Verdict
 from ordercast.audit.verdict import audit as judge
@@ -22,8 +21,7 @@ from ordercast.planning.plan import Cost
 from ordercast.planning.request import Request
 from ordercast.runs import schema
 from ordercast.spark.frames import FrameSource, table_of
-from ordercast.spark.pieces import collect
-from ordercast.spark.planning import PLANNERS, SparkPlan, metagroups, plan_metagroups, routes_of
+from ordercast.spark.planning import PLANNERS, in_spark, metagroups, plan_frame, routes_of
 from ordercast.spark.session import package_zip
 
 if TYPE_CHECKING:
@@ -93,9 +91,12 @@ def plan(
     ship(spark)
     table, _ = table_of(_frame(spark, membership), "membership", schema.MEMBERSHIP, {}, columns or {})
     of_sites = _sets(table)
-    made: SparkPlan = plan_metagroups("membership", collect(metagroups(of_sites)), request)
-    groups = spark.createDataFrame(made.groups.cast(_plain(made.groups.schema)))
-    return Planned(made.cost, made.classes, made.memberships, groups, routes_of(spark, made, of_sites))
+    made = plan_frame("membership", metagroups(of_sites), request)
+    groups = in_spark(spark, made.groups)
+    planned = Planned(made.cost, made.classes, made.memberships, groups, routes_of(spark, made, of_sites))
+    if made.kept:
+        weakref.finalize(planned, made.close).atexit = False
+    return planned
 
 
 def _sets(table: "DataFrame") -> "DataFrame":
@@ -106,12 +107,6 @@ def _sets(table: "DataFrame") -> "DataFrame":
     if wrong:
         raise InputError("membership: a site or a group is null")
     return table.groupBy("site").agg(F.array_sort(F.collect_list("group")).alias("groups"))
-
-
-def _plain(told: "pa.Schema") -> "pa.Schema":
-    return pa.schema(
-        [(field.name, pa.string() if pa.types.is_large_string(field.type) else field.type) for field in told]
-    )
 
 
 def _frame(spark: "SparkSession", table: "DataFrame | str") -> "DataFrame":

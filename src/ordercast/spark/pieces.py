@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ordercast.audit.columns import load_compiler
-from ordercast.errors import InputError, OrdercastError
+from ordercast.errors import InputError, OrdercastError, PlanError
 from ordercast.runs import reader, schema
 from ordercast.runs.reader import Piece
 from ordercast.spark.faults import reason
@@ -22,7 +22,7 @@ from ordercast.spark.session import Spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-MARK = "ordercast-input:"
+MARK, PLAN_MARK = "ordercast-input:", "ordercast-plan:"
 TASKS_PER_CORE, TASK_ROWS = 4, 4_000_000
 BUNDLE_ROWS = 100_000  # of small files that are read one after the other and worked on at once
 COMPILE_ROWS = 50_000  # a worker reads piece after piece: loading compiled loops pays early
@@ -167,6 +167,8 @@ def refused(error: Exception) -> Exception:
     text = str(error)
     if MARK in text:
         return InputError(text.split(MARK, 1)[1].split("\n", 1)[0])
+    if PLAN_MARK in text:
+        return PlanError(text.split(PLAN_MARK, 1)[1].split("\n", 1)[0])
     if isinstance(error, OrdercastError):
         return error
     return OrdercastError(f"Spark: {reason(text or type(error).__name__)[:300]}")

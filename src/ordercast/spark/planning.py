@@ -1,11 +1,12 @@
 """Plan on Spark: a membership table of any size, read once.
 
 Sites with exactly the same groups are one meta-group (MGT, `spark.metagroups`), and one of them stands for all. What is
-left after that fits the driver, where the near-linear kernels find classes and forest; the other sites of a meta-group
-hang below their representative. The result is the in-process planner's, site by site.
+left after that mostly fits the driver, where the near-linear kernels find classes and forest; when it does not,
+executors do the same for connected parts of it (`spark.components`). The other sites of a meta-group hang below their
+representative. The result is the in-process planner's, site by site.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -24,7 +25,8 @@ from ordercast.planning.make import make_forest
 from ordercast.planning.plan import Cost
 from ordercast.planning.request import Request
 from ordercast.runs import reader, schema
-from ordercast.spark.metagroups import merged, sets_of_sites, sites_and_sets
+from ordercast.spark.components import SHARE, in_shares, of_kind
+from ordercast.spark.metagroups import memberships, merged, sets_of_sites, sites_and_sets
 from ordercast.spark.pieces import collect, fold_pieces, frame_of_pieces, refused
 from ordercast.spark.session import Spark
 
@@ -32,13 +34,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DRIVER_ROWS = 400_000_000  # of the table; the names of some twenty million sites fit the driver
+DRIVER_MEMBERSHIPS = 20_000_000  # of meta-groups; a forest of them takes some 200 bytes each
+SAMPLES = 4  # pieces of a large table that tell how much meta-groups leave of it
 TWIN = "\0"  # a representative's second name: it stands for all others of the meta-group, and sorts right behind it
 PLANNERS = (Planner.ELIMINATION, Planner.METAGROUP, Planner.CENTRAL)
 
 
+GROUPS = "`group` string, order_class string, entry string, members bigint, depth int, extra bigint"
+NODES = "order_class string, site string, parent string"
+SUMMED = ("groups", "metas", "classes", "memberships", "depth", "extra", "load", "messages")
+
+
 @dataclass(frozen=True)
 class SparkPlan:
-    """A plan as tables: one row per group, one per (site, class)."""
+    """A plan as tables: one row per group, one per (site, class). On the driver, or DataFrames when they are large."""
 
     groups: Any
     """group, order_class, entry, members, depth, extra."""
@@ -47,8 +56,17 @@ class SparkPlan:
     metas: Any
     """meta (the representative's name), n (how many sites), groups (a sorted list)."""
     cost: Cost
+    many_groups: int
+    many_metas: int
     classes: int
     memberships: int
+    kept: "tuple[DataFrame, ...]" = ()
+    """What executors keep as long as the plan is used."""
+
+    def close(self) -> None:
+        """Let go of what executors keep; the tables can still be asked, and are made again."""
+        for frame in self.kept:
+            frame.unpersist()
 
 
 def find_membership(path: str) -> tuple[str, reader.Table]:
@@ -93,11 +111,64 @@ def plan_tables(spark: Spark, path: str, request: Request) -> SparkPlan:
     path, found = find_membership(path)
     if not found.rows:
         raise InputError(f"{path}: no rows")
-    if found.rows <= DRIVER_ROWS:
+    if found.rows <= DRIVER_ROWS and _shrinks(spark, path, found):
         metas = merged(path, fold_pieces(spark, path, found.pieces, found.columns, sites_and_sets))
-    else:
-        metas = collect(metagroups(sets(spark, path, found)))
-    return plan_metagroups(path, metas, request)
+        return plan_metagroups(path, metas, request)
+    return plan_frame(path, metagroups(sets(spark, path, found)), request)
+
+
+def _shrinks(spark: Spark, path: str, found: reader.Table) -> bool:
+    """Whether what meta-groups leave of a table seems to fit the driver: a few pieces of a large one tell."""
+    if found.rows <= DRIVER_MEMBERSHIPS:
+        return True
+    some = found.pieces[:: -(-len(found.pieces) // SAMPLES)]
+    parts = fold_pieces(spark, path, some, found.columns, sites_and_sets)
+    left = sum(memberships(part) for part in parts) / sum(piece.rows for piece in some)
+    return left * found.rows <= DRIVER_MEMBERSHIPS
+
+
+def plan_frame(path: str, metas: "DataFrame", request: Request) -> SparkPlan:
+    """Plan meta-groups that executors have: on the driver when they are few, or there by components."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    metas = metas.select("meta", "n", "groups").persist()
+    left = F.sum(F.size("groups") * F.least("n", F.lit(2)))
+    many = collect(metas.agg(F.coalesce(left, F.lit(0)).alias("left"))).column("left")[0].as_py()
+    if many <= DRIVER_MEMBERSHIPS:
+        on_driver = collect(metas)
+        metas.unpersist()
+        return plan_metagroups(path, on_driver, request)
+    made = in_shares(metas, _of_share(path, replace(request, max_load=None)), SHARE).persist()
+    sums = collect(of_kind(made, "sums", ", ".join(f"`{name}` bigint" for name in SUMMED)))
+    total = {name: sum(sums.column(name).to_pylist()) for name in sums.column_names}
+    groups = total["groups"]
+    most = max(sums.column("load").to_pylist())
+    cost = Cost(total["depth"] / groups, total["extra"] / groups, most, total["messages"])
+    check_load(cost, request)
+    return SparkPlan(
+        of_kind(made, "groups", GROUPS),
+        of_kind(made, "nodes", NODES),
+        metas,
+        cost,
+        groups,
+        total["metas"],
+        total["classes"],
+        total["memberships"],
+        (metas, made),
+    )
+
+
+def _of_share(path: str, request: Request) -> Callable[[Any], dict[str, Any]]:
+    def work(metas: Any) -> dict[str, Any]:
+        made = plan_metagroups(path, metas, request)
+        groups = made.groups
+        depth, extra = (pc.sum(groups.column(name)).as_py() for name in ("depth", "extra"))
+        counts = (made.many_groups, made.many_metas, made.classes, made.memberships)
+        sums = (*counts, depth, extra, made.cost.max_load, made.cost.messages)
+        row = pa.table([pa.array([value], pa.int64()) for value in sums], names=SUMMED)
+        return {"groups": plain(groups), "nodes": plain(made.nodes), "sums": row}
+
+    return work
 
 
 def plan_metagroups(path: str, metas: Any, request: Request) -> SparkPlan:
@@ -171,10 +242,7 @@ def _planned(membership: Membership, weight: Any, metas: Any, memberships: int, 
     forest = make_forest(membership, request)
     graph, labels = forest.graph, forest.graph.labels
     cost = weighted_cost(forest, weight)
-    if request.max_load is not None and cost.max_load > request.max_load:
-        raise PlanError(
-            f"planner {request.planner} loads its busiest site with {cost.max_load}, above {request.max_load}"
-        )
+    check_load(cost, request)
     first = np.full(int(labels.max()) + 1, -1, np.int64)
     first[labels[::-1]] = np.arange(len(labels))[::-1]
     site = forest.node_site
@@ -200,7 +268,15 @@ def _planned(membership: Membership, weight: Any, metas: Any, memberships: int, 
             "parent": names.take(up),
         }
     )
-    return SparkPlan(groups, nodes, metas, cost, int(labels.max()) + 1, memberships)
+    return SparkPlan(groups, nodes, metas, cost, len(groups), len(metas), int(labels.max()) + 1, memberships)
+
+
+def check_load(cost: Cost, request: Request) -> None:
+    """Refuse a plan that loads a site too much."""
+    if request.max_load is not None and cost.max_load > request.max_load:
+        raise PlanError(
+            f"planner {request.planner} loads its busiest site with {cost.max_load}, above {request.max_load}"
+        )
 
 
 def _column(names: Sequence[str]) -> Any:
@@ -223,7 +299,8 @@ def write_tables(spark: Spark, made: SparkPlan, path: str, out: str) -> None:
     routes = routes_of(spark.sql, made, sets(spark, path, found))
     try:
         routes.write.mode("overwrite").parquet(f"{out}/routes")
-        spark.sql.createDataFrame(made.groups).coalesce(1).write.mode("overwrite").parquet(f"{out}/groups")
+        groups = in_spark(spark.sql, made.groups)
+        (groups.coalesce(1) if groups is not made.groups else groups).write.mode("overwrite").parquet(f"{out}/groups")
         cost = pa.table(
             {name: [getattr(made.cost, name)] for name in ("mean_depth", "mean_extra", "max_load", "messages")}
         )
@@ -232,13 +309,27 @@ def write_tables(spark: Spark, made: SparkPlan, path: str, out: str) -> None:
         raise refused(error) from None
 
 
+def in_spark(spark: "SparkSession", table: Any) -> "DataFrame":
+    """Return a table as a DataFrame, which it may be already."""
+    if not isinstance(table, pa.Table):
+        frame: DataFrame = table
+        return frame
+    return spark.createDataFrame(plain(table))
+
+
+def plain(table: Any) -> Any:
+    """Return a table with types that Spark takes."""
+    kinds = [pa.string() if pa.types.is_large_string(field.type) else field.type for field in table.schema]
+    return table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True))))
+
+
 def routes_of(spark: "SparkSession", made: SparkPlan, of_sites: "DataFrame") -> "DataFrame":
     """Return order_class, site, parent of every site, not only of those that stand for others."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    metas = spark.createDataFrame(made.metas.select(["meta", "groups"]))
+    metas = in_spark(spark, made.metas).select("meta", "groups")
     named = of_sites.join(metas, "groups").select("site", "meta")
-    nodes = spark.createDataFrame(made.nodes)
+    nodes = in_spark(spark, made.nodes)
     is_twin = F.col("site").endswith(TWIN)
     plain = F.regexp_replace(F.col("site"), f"{TWIN}$", "")
     nodes = nodes.withColumn("meta", plain).withColumn("twin", is_twin).drop("site")
