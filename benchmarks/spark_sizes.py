@@ -42,7 +42,7 @@ SIZES = {
     "unstructured": (5_000_000, "plan, {0[sites]:,} sites in random groups ({0[groups]:,}), {0[rows]:,} memberships"),
     "islands": (
         40_000_000,
-        "plan, {0[sites]:,} sites, {0[groups]:,} random groups of islands, {0[rows]:,} memberships",
+        "plan, {0[sites]:,} sites, {0[groups]:,} groups, islands, {0[rows]:,} memberships",
     ),
     "many": (5_000_000, "plan, {0[sites]:,} sites, {0[groups]:,} groups, {0[rows]:,} memberships"),
 }
@@ -114,7 +114,7 @@ def write_sites(folder: Path, groups: int) -> dict[str, int]:
 
 
 def write_unstructured(folder: Path, rows: int, island: int = 0) -> dict[str, int]:
-    """Write a membership in which hardly any two sites have the same groups; `island`: how many groups hang together."""
+    """Write a membership in which hardly any two sites have the same groups; `island`: how many hang together."""
     random = np.random.default_rng(0)
     sites, groups = max(rows // 5, 10), max(rows // 50, 5)
     site = np.repeat(np.arange(sites), 5)

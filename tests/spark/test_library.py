@@ -1,5 +1,6 @@
 """`from ordercast.spark import audit, plan`: on a session of the user's, and on DataFrames from anywhere."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from ordercast.membership.table import Membership
 from ordercast.names import Planner
 from ordercast.planning.make import make_plan
 from ordercast.planning.request import Request
-from ordercast.spark import as_frame, audit, plan
+from ordercast.spark import as_frame, audit, plan, planning
 from ordercast.spark.session import Spark, session
 from tests.audit.shapes import make_run
 from tests.audit.written import write
@@ -26,7 +27,7 @@ from tests.support.logs import FAULTS, TWINS, make_logs
 pytestmark = pytest.mark.slow
 TABLES = ("deliveries", "sends", "membership")
 MANY = 200 if "ORDERCAST_CAMPAIGN" in os.environ else 3
-WAYS = ("as written", "in no order", "many partitions", "one partition")
+WAYS = ("as written", "in no order", "many partitions", "one partition", "by site")
 
 
 def answer(folder: Path) -> dict[str, object]:
@@ -43,6 +44,10 @@ def on_frames(spark: Spark, folder: Path, way: str = "as written", **options: An
         frames = {name: frame.repartition(17) for name, frame in frames.items()}
     elif way == "one partition":
         frames = {name: frame.coalesce(1) for name, frame in frames.items()}
+    elif way == "by site":
+        folders = folder / "by-site"
+        frames["deliveries"].write.partitionBy("site").parquet(str(folders))
+        frames["deliveries"] = spark.sql.read.schema(frames["deliveries"].schema).parquet(str(folders))
     return audit(spark.sql, **frames, **options)
 
 
@@ -156,6 +161,30 @@ def test_a_plan_of_a_frame_is_that_of_the_process(spark: Spark) -> None:
     assert (made.memberships, made.cost.messages) == (len(pairs), wanted.cost.messages)
     with pytest.raises(InputError, match="'t1' appears twice in group 'twins'"):
         plan(spark.sql, spark.sql.createDataFrame([*pairs, ("t1", "twins")], "site string, group string"))
+
+
+def test_a_plan_that_executors_make_is_the_same_and_leaves_nothing_behind(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What executors keep of it is let go with it; its tables stay right."""
+    pairs = [(f"s{n}", f"g{n // 7}-{n % 3}") for n in range(70)] + [(f"s{n}", f"all-{n // 7}") for n in range(70)]
+    frame = spark.sql.createDataFrame(pairs, "site string, group string")
+    on_driver = plan(spark.sql, frame)
+    monkeypatch.setattr(planning, "DRIVER_MEMBERSHIPS", 0)
+    before = spark.sql._jsc.getPersistentRDDs().size()
+    made = plan(spark.sql, frame)
+    groups, routes = made.groups, made.routes
+
+    assert spark.sql._jsc.getPersistentRDDs().size() > before
+    assert (on_driver.cost, on_driver.classes, on_driver.memberships) == (made.cost, made.classes, made.memberships)
+    del made
+    gc.collect()
+
+    assert before == spark.sql._jsc.getPersistentRDDs().size()
+    assert sorted(on_driver.groups.collect()) == sorted(groups.collect())
+    assert sorted(map(str, on_driver.routes.collect())) == sorted(map(str, routes.collect()))
+    with pytest.raises(InputError, match="appears twice in group 'all-0'"):
+        plan(spark.sql, spark.sql.createDataFrame([*pairs, ("s1", "all-0")], "site string, group string"))
 
 
 def test_a_program_under_spark_submit_uses_what_it_was_given(tmp_path: Path) -> None:
