@@ -8,7 +8,6 @@ of the driver's JVM; their Python workers have memory of their own, which is sho
 import argparse
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -171,7 +170,7 @@ def run_case(what: str, folder: Path) -> dict[str, float]:
         watcher.join()
         java = max(watched.items(), key=lambda one: one[1] if is_java(one[0]) else 0)[0]
         workers = [memory for pid, memory in watched.items() if pid not in (java, os.getpid())]
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    own = watched[os.getpid()]
     return {"cpu": cpu, "wall": wall, "jvm": watched[java] / 1024, "driver": own / 1024, "worker": max(workers) / 1024}
 
 

@@ -5,6 +5,10 @@ moment on, any site may take the next message of any of its links (links keep th
 message, or ask for its change. When nothing is under way, time passes: everybody ticks. Moments that were met before
 are not met again. Every moment must lead to rest, and at rest every promise must hold.
 
+Moments are many, but what a site does depends on that site and its event alone: there are some thousand different
+steps in a hundred thousand moments. So each step is taken once, and remembered; only what it tells an application is
+judged again in every moment.
+
 Interleavings and faults together are too many. So a fault may happen in every moment, and what follows it runs on one
 schedule (`sim.changing`): each message takes one latency, and the failure detector suspects who is silent.
 """
@@ -14,9 +18,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ordercast.core.effects import Append, Effect, Placed, Send
 from ordercast.core.events import Event, Message, Multicast, Received, Tick
 from ordercast.epochs import events as e
 from ordercast.epochs import snapshot
+from ordercast.epochs.messages import Decided
+from ordercast.epochs.participant import Participant
 from ordercast.epochs.setup import Setup
 from ordercast.errors import LocalError
 from ordercast.names import ClassId, SiteId
@@ -37,10 +44,24 @@ class Site:
 
     state: bytes
     early: tuple[Any, ...]
-    log: tuple[Event, ...]
-    told: tuple[tuple[Any, ...], ...]
-    answers: tuple[e.Answered, ...]
     idle: bool
+    key: int
+    """A number for state and early: equal when they are."""
+    log: tuple[Event, ...] = ()
+    told: tuple[tuple[Any, ...], ...] = ()
+    answers: tuple[e.Answered, ...] = ()
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What comes of an event at a site: the participant as it is then, and what it asks for."""
+
+    after: Site
+    participant: Participant
+    effects: tuple[Effect, ...]
+    said: tuple[tuple[Way, Event], ...]
+    told: bool
+    """Whether an application or the judge hears of it; if not, `said` is all there is."""
 
 
 @dataclass(frozen=True)
@@ -52,21 +73,20 @@ class Moment:
     """What is under way; from a site to itself: what its host answers."""
     todo: dict[SiteId, tuple[Event, ...]]
     judge: Changes
-
-    def key(self) -> bytes:
-        """Return a hash of all that the future, and the verdict on the past, depend on."""
-        sites = [(site, at.state, repr(at.early)) for site, at in self.sites.items()]
-        judge = self.judge
-        seen = [(s, a.log, sorted(a.groups.items())) for s, a in sorted(judge.applications.items())]
-        ledger = (sorted(judge.sends.items()), sorted(judge.safe), sorted(judge.dropped), judge.found)
-        links = sorted((way, repr(held)) for way, held in self.links.items() if held)
-        left = sorted((site, len(events)) for site, events in self.todo.items())
-        return hashlib.blake2b(repr((sites, seen, ledger, links, left)).encode(), digest_size=16).digest()
+    verdict: bytes
+    """A hash of what the judge knows."""
 
     @property
     def at_rest(self) -> bool:
         """Whether nothing is under way, nothing to be done, and no tick would change anything."""
         return not any(self.links.values()) and not any(self.todo.values()) and all(s.idle for s in self.sites.values())
+
+
+def _known(judge: Changes) -> bytes:
+    """Return a hash of all that a judge's verdict depends on."""
+    seen = [(s, a.log, sorted(a.groups.items())) for s, a in sorted(judge.applications.items())]
+    ledger = (sorted(judge.sends.items()), sorted(judge.safe), sorted(judge.dropped), judge.found)
+    return hashlib.blake2b(repr((seen, ledger)).encode(), digest_size=16).digest()
 
 
 @dataclass
@@ -89,11 +109,6 @@ class Bench(World):
         super().__init__(replace(case, sends=(), changes=(), faults=()))
         self.said: list[tuple[Way, Event]] = []
 
-    def load(self, moment: Moment, site: SiteId) -> None:
-        """Let one site be as it is in a moment."""
-        self.judge, self.said = moment.judge.copy(), []
-        self.host = self.hosts[site] = _host(self, self.case.setup, site, moment.sites[site])
-
     def at(self, time: float, do: Callable[..., None], *args: Any) -> None:
         """Keep what the host itself answers."""
         if do == self.arrive:  # nothing else happens by itself here
@@ -102,9 +117,25 @@ class Bench(World):
     def _send(self, sender: SiteId, to: SiteId, message: Message, class_id: ClassId) -> None:
         self.said.append(((sender, to), Received(sender, message, class_id)))
 
-    def take(self, event: Event) -> None:
-        """Feed the event; no chance, no checkpoint."""
-        self.carry_out(self.host, self.host.participant.step(event))
+    def take(self, site: SiteId, at: Site, event: Event) -> tuple[Participant, list[Effect]]:
+        """Let a site that is as it is in a moment take an event; no chance, no checkpoint, and nothing carried out."""
+        self.said = []
+        host = self.hosts[site] = _host(self, self.case.setup, site, at)
+        if isinstance(event, Multicast):
+            try:
+                host.participant.setup.destination(site, event.groups)
+            except LocalError:
+                return host.participant, []
+        return host.participant, list(host.participant.step(event))
+
+    def say(self, site: SiteId, at: Site, taken: Taken, judge: Changes) -> Site:
+        """Carry out what a site asked for, before this judge."""
+        self.judge, self.said = judge, []
+        host = self.hosts[site]
+        host.participant = taken.participant
+        host.log, host.told, host.answers = list(at.log), list(at.told), list(at.answers)
+        self.carry_out(host, taken.effects)
+        return replace(taken.after, log=tuple(host.log), told=tuple(host.told), answers=tuple(host.answers))
 
 
 def _host(world: World, setup: Setup, site: SiteId, at: Site) -> Host:
@@ -115,12 +146,12 @@ def _host(world: World, setup: Setup, site: SiteId, at: Site) -> Host:
     return host
 
 
-def _site(host: Host) -> Site:
-    participant = host.participant
-    state = snapshot.encode(participant)
-    return Site(
-        state, tuple(participant.early), tuple(host.log), tuple(host.told), tuple(host.answers), participant.idle
-    )
+def _is_told(effect: Effect) -> bool:
+    """Whether an application or the judge hears of an effect, or a host answers it."""
+    if isinstance(effect, Append):
+        event = effect.event
+        return isinstance(event, Multicast) or (isinstance(event, Received) and isinstance(event.message, Decided))
+    return not isinstance(effect, Send | Placed)
 
 
 class Explorer:
@@ -140,6 +171,29 @@ class Explorer:
         self.case, self.limit, self.later, self.say = case, limit, later, say
         self.explored = Explored()
         self.bench = Bench(case)
+        self._taken: dict[tuple[SiteId, int, int], Taken] = {}
+        self._sites: dict[tuple[bytes, str], int] = {}
+        self._events: dict[str, int] = {}
+        self._known: dict[int, tuple[Event, int]] = {}
+
+    def _site(self, participant: Participant) -> Site:
+        state, early = snapshot.encode(participant), tuple(participant.early)
+        number = self._sites.setdefault((state, repr(early)), len(self._sites))
+        return Site(state, early, participant.idle, number)
+
+    def _number(self, event: Event) -> int:
+        """Return a number for an event: equal when events are."""
+        known = self._known.get(id(event))
+        if known is None or known[0] is not event:
+            known = self._known[id(event)] = event, self._events.setdefault(repr(event), len(self._events))
+        return known[1]
+
+    def _key(self, moment: Moment) -> bytes:
+        """Return a hash of all that the future, and the verdict on the past, depend on."""
+        sites = [(site, at.key) for site, at in moment.sites.items()]
+        links = sorted((way, [self._number(event) for event in held]) for way, held in moment.links.items() if held)
+        left = sorted((site, len(events)) for site, events in moment.todo.items())
+        return hashlib.blake2b(repr((sites, moment.verdict, links, left)).encode(), digest_size=16).digest()
 
     def _first(self) -> Moment:
         world = World(replace(self.case, sends=(), changes=(), faults=()))
@@ -150,14 +204,15 @@ class Explorer:
         ]
         for _, site, event in sorted(acts, key=lambda act: act[:2]):
             todo[site] = (*todo.get(site, ()), event)
-        return Moment({site: _site(host) for site, host in world.hosts.items()}, {}, todo, world.judge)
+        sites = {site: self._site(host.participant) for site, host in world.hosts.items()}
+        return Moment(sites, {}, todo, world.judge, _known(world.judge))
 
     def run(self, faults: Iterable[str] = (), every: int = 1) -> Explored:
         """Meet every moment; from every so manieth one, let each of these faults happen."""
         kinds = tuple(faults)
         first = self._first()
         explored = self.explored
-        key = first.key()
+        key = self._key(first)
         paths: dict[bytes, tuple[bytes, str]] = {key: (b"", "")}  # where from, and by what
         ways_in: dict[bytes, list[bytes]] = {}
         ends: list[bytes] = []
@@ -177,7 +232,7 @@ class Explorer:
             if kinds and explored.moments % every == 0:
                 self._faults(moment, kinds, self._path(paths, key))
             for name, after in self._next(moment):
-                then = after.key()
+                then = self._key(after)
                 ways_in.setdefault(then, []).append(key)
                 if then not in paths:
                     paths[then] = (key, name)
@@ -228,19 +283,30 @@ class Explorer:
             yield "tick", after
 
     def _step(self, moment: Moment, site: SiteId, event: Event) -> Moment:
-        bench = self.bench
-        bench.load(moment, site)
-        if isinstance(event, Multicast):
-            try:
-                bench.host.participant.setup.destination(site, event.groups)
-            except LocalError:
-                return moment
-        bench.take(event)
+        at = moment.sites[site]
+        step = site, at.key, self._number(event)
+        taken = self._taken.get(step)
+        if taken is None:
+            taken = self._taken[step] = self._take(site, at, event)
+        after, said, judge, verdict = taken.after, taken.said, moment.judge, moment.verdict
+        if taken.told:
+            judge = judge.copy()
+            after = self.bench.say(site, at, taken, judge)
+            said, verdict = tuple(self.bench.said), _known(judge)
+        else:
+            logged = [effect.event for effect in taken.effects if isinstance(effect, Append)]
+            after = replace(after, log=(*at.log, *logged), told=at.told, answers=at.answers)
         links = dict(moment.links)
-        for way, said in bench.said:
+        for way, event_said in said:
             if way[1] in moment.sites:
-                links[way] = (*links.get(way, ()), said)
-        return Moment({**moment.sites, site: _site(bench.host)}, links, moment.todo, bench.judge)
+                links[way] = (*links.get(way, ()), event_said)
+        return Moment({**moment.sites, site: after}, links, moment.todo, judge, verdict)
+
+    def _take(self, site: SiteId, at: Site, event: Event) -> Taken:
+        participant, effects = self.bench.take(site, at, event)
+        sent = [((site, a.to), Received(site, a.message, a.class_id)) for a in effects if isinstance(a, Send)]
+        told = any(map(_is_told, effects))
+        return Taken(self._site(participant), participant, tuple(effects), tuple(sent), told)
 
     def _judge(self, moment: Moment, path: str) -> None:
         for name, says in findings(self._world(moment)):
