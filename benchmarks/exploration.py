@@ -2,6 +2,7 @@
 
 Run: python -m benchmarks.exploration
 
+With `--markers`: a site goes to another meta-group (MGT §5) beside three messages.
 With `--races`: every interleaving of changes at several sequencers that are asked for at once.
 With `--changes`: every interleaving of each change, alone with every single fault in every moment, or with a message.
 """
@@ -15,7 +16,7 @@ from benchmarks.results import record, table
 from tests.support import change_cases
 from tests.support.campaign import DENSE, EXPLORED, RING, small_case
 
-from ordercast.names import Delivery, Policy
+from ordercast.names import Delivery, Planner, Policy
 from ordercast.protocols.registry import MACHINES
 from ordercast.sim import explore_changes
 from ordercast.sim.explorer import Explorer
@@ -47,6 +48,31 @@ def explore_race(name: str, sends: int, turn: int) -> tuple[list[object], list[s
     moments = f"{explored.moments:,}{'' if explored.whole else ' (limit)'}"
     told = [name, f"{policy}, {delivery}", "alone" if not sends else "beside a message"]
     return [*told, moments, explored.ends, len(wrong), f"{time.process_time() - begun:.0f}"], wrong
+
+
+def explore_marker(how: str, planner: Planner, turn: int) -> tuple[list[object], list[str]]:
+    """Explore a site that goes to another meta-group, beside three messages."""
+    policy, delivery = list(Policy)[turn % 2], list(Delivery)[turn % 3]
+    begun = time.process_time()
+    case = change_cases.marker(how, 3, planner, policy, delivery)
+    explored = explore_changes.Explorer(case, MOMENTS_AT_MOST).run()
+    wrong = [f"{how} {planner} {policy} {delivery}: {what}: {says} | {path}" for what, says, path in explored.found]
+    moments = f"{explored.moments:,}{'' if explored.whole else ' (limit)'}"
+    told = [f"a site {how}", planner, f"{policy}, {delivery}"]
+    return [*told, moments, explored.ends, len(wrong), f"{time.process_time() - begun:.0f}"], wrong
+
+
+def run_markers() -> int:
+    """Explore all moves between meta-groups."""
+    with ProcessPoolExecutor(2) as pool:
+        planners = (Planner.ELIMINATION, Planner.METAGROUP)
+        pairs = [(how, planner) for how in change_cases.MARKERS for planner in planners]
+        jobs = [pool.submit(explore_marker, how, planner, turn) for turn, (how, planner) in enumerate(pairs)]
+        rows, wrong = _results(jobs)
+    head = ["change", "planner", "policy, delivery", "moments", "ends", "broken", "CPU s"]
+    told = "Three sites in two groups, two meta-groups at most, three messages beside the change; protocol propagation."
+    record("Explorer: markers", "python -m benchmarks.exploration --markers", [*table(head, rows), "", told])
+    return 1 if wrong else 0
 
 
 def _results(jobs: "list[Future[tuple[list[object], list[str]]]]") -> tuple[list[list[object]], list[str]]:
@@ -101,9 +127,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     kinds = list(change_cases.CHANGES)
     parser.add_argument("--changes", nargs="*", choices=kinds, metavar="KIND", help=f"groups that change: {kinds}")
+    parser.add_argument("--markers", action="store_true", help="a site goes to another meta-group")
     parser.add_argument("--races", action="store_true", help="changes at several sequencers, asked for at once")
     asked = parser.parse_args()
     changes = asked.changes
+    if asked.markers:
+        return run_markers()
     if asked.races:
         return run_races()
     if changes is not None:

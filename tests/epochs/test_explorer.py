@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from ordercast.names import Delivery, Policy
+from ordercast.names import Delivery, Planner, Policy
 from ordercast.sim.explore_changes import FAULTS, Explorer
-from tests.support.change_cases import CHANGES, PROTOCOLS, race, small
+from tests.support.change_cases import CHANGES, MARKERS, PROTOCOLS, marker, race, small
 from tests.support.planted import planted
 
 
@@ -21,13 +21,15 @@ def test_a_change_ends_in_every_interleaving(protocol: str, change: str) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "sends"), [("transfer", 1), ("two resolves", 0)])
-def test_races_of_sequencers_up_to_a_limit(name: str, sends: int) -> None:
+@pytest.mark.parametrize(("name", "sends"), [("transfer", 1), ("two transfers", 0), ("transfer and leave", 0)])
+def test_races_of_sequencers(name: str, sends: int) -> None:
     """Three groups at two sequencers, two changes at once; `make sim` meets every moment of all of them."""
     case = race(name, sends)
     assert len({site for of_class in case.setup.classes.values() for site in of_class.sequencers}) >= 2
 
-    assert Explorer(case, limit=700).run().found == []
+    explored = Explorer(case).run()
+
+    assert explored.whole and explored.found == []
 
 
 @pytest.mark.slow
@@ -53,11 +55,20 @@ def test_a_message_is_overtaken_in_any_moment() -> None:
 
 @pytest.mark.parametrize("policy", list(Policy))
 @pytest.mark.parametrize("delivery", list(Delivery))
-def test_a_message_beside_a_change_up_to_a_limit(policy: Policy, delivery: Delivery) -> None:
-    """The first thousands of moments; `make sim` meets them all."""
-    explored = Explorer(small("join", "propagation", 1, policy, delivery), limit=700).run()
+def test_a_message_beside_a_change(policy: Policy, delivery: Delivery) -> None:
+    """Every moment of this change; `make sim` has all changes and protocols."""
+    explored = Explorer(small("join", "propagation", 1, policy, delivery)).run()
 
-    assert explored.found == []
+    assert explored.whole and explored.found == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", MARKERS)
+def test_a_site_goes_to_another_metagroup_in_every_interleaving(how: str) -> None:
+    """Beside one message here, beside three in `make sim`."""
+    explored = Explorer(marker(how, 1, Planner.METAGROUP, Policy.AVAILABLE, Delivery.SAFE)).run()
+
+    assert explored.whole and explored.found == []
 
 
 CLOSED = "            site.closed.add(class_id)\n            site.machines.pop(class_id, None)"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ordercast import ClassRule, Level, Membership
 from ordercast.core.configuration import Configuration
-from ordercast.errors import InputError
+from ordercast.errors import InputError, PeerError
 from ordercast.protocols.registry import Deployment
 from ordercast.sim.explorer import Case, Explorer
 from ordercast.sim.happenings import Crash
@@ -359,6 +359,20 @@ def test_errata_48_combining_in_any_order_inverts_a_source() -> None:
 
     assert log(printed, "c") == ["d:1", "d:3", "d:2"]
     assert log(play(case), "c") == ["d:1", "d:2", "d:3"]
+
+
+def test_errata_49_a_batch_at_the_root_of_the_hybrid_leaves_its_last() -> None:
+    """Two messages of h combine below the root; a literal swap(id) leaves the first, and b's comes after it, too."""
+    first = "(swap.envelope.source, swap.envelope.incarnation, swap.envelope.number)"
+    rule = ("self.value = swap.last", f"self.value = {first}")
+    ask = "multicast h A \n multicast h A \n multicast h A"
+    carry = "\n carry all" + "\n tick \n carry all" * 4
+    case = f"deploy hybrid A=a,b,c,d,e,f,g,h \n {ask} {carry} \n multicast b A {carry}"
+    ours = play(case)
+
+    with pytest.raises(PeerError, match="two messages after .*: b:1"):
+        play(case, planted("protocols.swap.arrow", rule))
+    assert {tuple(log(ours, site)) for site in "abcdefgh"} == {("h:1", "h:2", "h:3", "b:1")}
 
 
 # The baselines of GS88 §2.

@@ -5,7 +5,7 @@ import msgspec
 from ordercast.epochs.change import first_setup
 from ordercast.epochs.requests import Change, Create, Delete, Join, Leave, Move, RemoveSite
 from ordercast.epochs.setup import GroupSetup
-from ordercast.names import Delivery, Policy
+from ordercast.names import Delivery, Planner, Policy
 from ordercast.sim.changing import Case
 from ordercast.sim.network import Network
 
@@ -29,6 +29,12 @@ RACES: dict[str, tuple[dict[str, str], tuple[tuple[str, Change], ...]]] = {
     "away from all": ({"x": "ab", "y": "bc", "z": "c"}, (("a", Move("x", ("d",))), ("c", Join("x", "c")))),
 }
 """Three groups at two sequencers, with protocol sequencer; what is asked for is asked for at once, at two sites."""
+MARKERS: dict[str, tuple[dict[str, str], Change]] = {
+    "joins": ({"x": "abc", "y": "bc"}, Join("y", "a")),
+    "leaves": ({"x": "abc", "y": "abc"}, Leave("y", "a")),
+    "moves": ({"x": "abc", "y": "bc"}, Leave("y", "c")),
+}
+"""A site goes to another meta-group (MGT §5): one vanishes behind it, one appears, or both stay."""
 PROTOCOLS = ("propagation", "sequencer", "arrow", "two-phase")
 
 
@@ -48,6 +54,16 @@ def small(
         traffic,
         ((0.5, "a", asked),),
     )
+
+
+def marker(how: str, sends: int, planner: Planner, policy: Policy, delivery: Delivery) -> Case:
+    """Return three sites in two meta-groups, one of which is left or entered by a site, and messages beside it."""
+    groups, asked = MARKERS[how]
+    like = GroupSetup((), "propagation", planner, policy=policy, delivery=delivery)
+    of_groups = {group: msgspec.structs.replace(like, members=tuple(m)) for group, m in groups.items()}
+    traffic = ((0.2, "b", ("x",)), (1.0, "c", ("y",)), (3.0, "a", ("x",)))[:sends]
+    promises = frozenset({"fifo", "total", "acyclic"})
+    return Case(first_setup("abc", of_groups), promises, Network(latency=1.0), 1, traffic, ((0.5, "a", asked),))
 
 
 def race(name: str, sends: int = 0, policy: Policy = Policy.AVAILABLE, delivery: Delivery = Delivery.AGREED) -> Case:
