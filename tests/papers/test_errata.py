@@ -370,7 +370,7 @@ def test_errata_49_a_batch_at_the_root_of_the_hybrid_leaves_its_last() -> None:
     case = f"deploy hybrid A=a,b,c,d,e,f,g,h \n {ask} {carry} \n multicast b A {carry}"
     ours = play(case)
 
-    with pytest.raises(PeerError, match="two messages after .*: b:1"):
+    with pytest.raises(PeerError, match=r"two messages after .*: b:1"):
         play(case, planted("protocols.swap.arrow", rule))
     assert {tuple(log(ours, site)) for site in "abcdefgh"} == {("h:1", "h:2", "h:3", "b:1")}
 
