@@ -21,8 +21,8 @@ from ordercast.protocols.registry import MACHINES
 from ordercast.sim import explore_changes
 from ordercast.sim.explorer import Explorer
 
-MOMENTS_AT_MOST = 3_000_000
-RACES_AT_MOST = 3_000_000
+MOMENTS_AT_MOST = 6_000_000
+RACES_AT_MOST = 6_000_000
 
 
 def explore_change(change: str, protocol: str, turn: int, *, alone: bool) -> tuple[list[object], list[str]]:
