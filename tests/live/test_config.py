@@ -36,7 +36,7 @@ GOOD: dict[str, Any] = {"sites": {"p": "localhost:1", "q": "localhost:2"}, "grou
         ({"protocol": "paxos"}, "not 'paxos'"),
         ({"planner": "guess"}, "guess"),
         ({"sequencers": ["p"]}, "sequencers: protocol propagation has none"),
-        ({"direct_bytes": 1}, "direct_bytes: protocol propagation has no sequencers"),
+        ({"protocol": "arrow", "direct_bytes": 1}, "direct_bytes: with protocol arrow bodies go the way of the order"),
         ({"protocol": "sequencer", "direct_bytes": -1}, "direct_bytes"),
         ({"migrate": True}, "migrate: protocol propagation has no sequencers"),
         ({"protocol": "sequencer", "migrate": True}, "migrate is for groups that change"),

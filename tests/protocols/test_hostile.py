@@ -7,13 +7,14 @@ import msgspec
 import pytest
 
 from ordercast import Membership
+from ordercast.core import stamps
 from ordercast.core.effects import Refuse
 from ordercast.core.events import Envelope, Event, Message, Multicast, Received
 from ordercast.core.machines import Machines
 from ordercast.core.streams import Carry
 from ordercast.errors import LocalError, PeerError
 from ordercast.names import ClassId, SiteId
-from ordercast.protocols.propagation.messages import Place, Propagate
+from ordercast.protocols.propagation.messages import Body, Place, Propagate
 from ordercast.protocols.registry import MACHINES, Deployment
 from ordercast.protocols.sequencing.messages import Accept, Accepted, DoMulticast, Latest, Stable
 from ordercast.protocols.swap.counting import Grant, Numbered
@@ -25,6 +26,7 @@ from tests.protocols.test_replay import recorded
 
 FAMILY = Membership.of({"A": "abc", "B": "bcd", "C": "ef"})
 HUGE = 2**63
+FIRST = stamps.first_of(ClassId(1, 0)) + stamps.level(1)
 
 
 def deployed(protocol: str) -> Deployment:
@@ -76,6 +78,8 @@ def hostile(protocol: str, deployment: Deployment) -> Iterator[tuple[SiteId, Sit
             for before in ((), ("X",), ("A", "A"), ("A", "C")):
                 yield outsider, entry, Carry(0, 1, Propagate(envelope("A", outsider), b"", (("a", before, 1),)))
             yield outsider, member, Place(1, b"stamp")
+            yield entry, member, Carry(1, 1, Propagate(envelope("A", outsider), FIRST, direct=True))
+            yield entry, member, Carry(2, 1, Body(envelope("A", outsider)))
         case "sequencer":
             sequencer = deployment.sequencers(CLASS)[0]
             member = next(site for site in "abc" if site != sequencer)
@@ -143,6 +147,30 @@ def test_what_no_honest_site_sends_is_refused_and_changes_nothing(protocol: str)
         tried += 1
 
     assert tried > 10
+
+
+def test_bodies_and_places_come_only_where_there_is_a_shortcut() -> None:
+    """In the ring messages to C go from a past b to c; all else is refused, and changes nothing."""
+    ring = deploy(Scenario(Membership.of({"A": "ab", "B": "bc", "C": "ca"}), "propagation", senders=4, direct_bytes=1))
+    body = msgspec.structs.replace(envelope("C", "c"), body=b"x")
+    place = Propagate(envelope("C", "c"), FIRST, direct=True)
+    assert ring.machines("c").step(Received("a", Carry(2, 1, Body(body)), CLASS))
+    assert ring.machines("c").step(Received("b", Carry(1, 1, place), CLASS))
+    wrong: list[tuple[SiteId, SiteId, Message]] = [
+        ("b", "c", Carry(2, 1, Body(body))),  # not who gives it
+        ("a", "c", Carry(1, 1, Body(body))),  # not on this stream
+        ("a", "b", Carry(2, 1, Body(body))),  # to whom passes it on
+        ("a", "c", Carry(2, 1, Body(envelope("A")))),  # of a group that does not pass here
+        ("a", "b", Carry(1, 1, Propagate(envelope("A"), FIRST, direct=True))),  # a place, and b delivers
+        ("b", "c", Carry(1, 1, Propagate(body, FIRST, direct=True))),  # a place with its body
+        ("c", "a", Carry(0, 1, Propagate(envelope("C", "c"), direct=True))),  # a place that nobody gave
+    ]
+    for sender, receiver, message in wrong:
+        machine = ring.machines(receiver)
+        before = state(ring, machine)
+        with pytest.raises(PeerError):
+            machine.step(Received(sender, message, CLASS))
+        assert state(ring, machine) == before
 
 
 @pytest.mark.parametrize("protocol", MACHINES)

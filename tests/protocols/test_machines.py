@@ -17,7 +17,7 @@ from ordercast.sim.network import Cut, Network
 from ordercast.sim.scenario import Scenario, deploy, judge, run
 from ordercast.sim.world import World
 from ordercast.verify.deliveries import JUDGES
-from tests.support.campaign import EXPLORED, KINDS, MIXES, Kind, scenario, small_case
+from tests.support.campaign import EXPLORED, KINDS, MIXES, RING, Kind, scenario, several_case, small_case
 
 
 @pytest.mark.slow
@@ -146,9 +146,14 @@ def test_every_interleaving_of_a_small_case(protocol: str, faults: dict[str, int
 
 @pytest.mark.slow
 @pytest.mark.parametrize("faults", EXPLORED, ids=str)
-def test_every_interleaving_with_bodies_that_are_sent_directly(faults: dict[str, int]) -> None:
-    """KIN 4.1, the alternative: bodies and places overtake each other, are lost, come twice, meet a crash."""
-    case = small_case("sequencer", faults)
+@pytest.mark.parametrize("protocol", ["sequencer", "propagation"])
+def test_every_interleaving_with_bodies_that_are_sent_directly(protocol: str, faults: dict[str, int]) -> None:
+    """KIN 4.1, MGT 4.2: bodies and places overtake each other, are lost, come twice, meet a crash.
+
+    In the ring the tree is a chain, and messages to one of the groups go past the site in the middle.
+    """
+    ring = several_case("propagation", RING, ["cC", "bB", "aA"], faults)
+    case = ring if protocol == "propagation" else small_case(protocol, faults)
     case = dataclasses.replace(case, deployment=replace(case.deployment, direct_bytes=1))
     explored = Explorer(case).run()
 

@@ -44,7 +44,7 @@ def scenario(kind: Kind, mix: str, seed: int) -> Scenario:
         upper=seed // 3 % 4 if protocol == "hybrid" else 1,
         by_source=seed // 4 % 2 == 0 and protocol in MACHINES and MACHINES[protocol].by_source,
         sequencers=("q1", "q2", min(members.sites))[: seed % 4] if protocol.startswith("sequencer") else (),
-        direct_bytes=seed // 4 % 2 if protocol.startswith("sequencer") else 0,
+        direct_bytes=seed // 4 % 2 if protocol.startswith("sequencer") or protocol == "propagation" else 0,
         level=level,
         class_rule=rule,
         causal=causal,

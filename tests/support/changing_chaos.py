@@ -182,7 +182,7 @@ class ChangingChaos:
             f'protocol = "{protocol}"', f'policy = "{policy}"', f'delivery = "{delivery}"', f'level = "{level}"',
             f"causal = {str(causal).lower()}", f"suspect_after = {SUSPECT_S}", "states = true",
             *(["migrate = true"] if self.moves and seed % 2 else []),
-            *([f"direct_bytes = {seed // 2 % 2}"] if self.moves else []),
+            *([f"direct_bytes = {seed // 2 % 2}"] if MACHINES[protocol].direct else []),
             'export = "run"', f"unions = [{list(UNION)}]", "[sites]",
             *(f'{site} = "{at}"' for site, at in self.addresses.items()), "[clients]",
             *(f'{site} = "{at}"' for site, at in self.clients.items()), "[limits]", "checkpoint_bytes = 4096",

@@ -89,7 +89,7 @@ def sequenced(setup: Setup, seed: int) -> tuple[Setup, list[Change]]:
         options = {"sequencers": named, "migrate": chance.random() < 0.5}
         groups = {name: msgspec.structs.replace(group, **options) for name, group in groups.items()}
         setup = first_setup(sites, groups, setup.level, setup.unions, causal=setup.causal)
-    if random.Random(f"direct {seed}").random() < 0.5 and MACHINES[groups["g0"].protocol].sequencers:
+    if random.Random(f"direct {seed}").random() < 0.5 and MACHINES[groups["g0"].protocol].direct:
         groups = {name: msgspec.structs.replace(group, direct_bytes=1) for name, group in groups.items()}
         setup = first_setup(sites, groups, setup.level, setup.unions, causal=setup.causal)
     moves: list[Change] = [

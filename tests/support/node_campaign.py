@@ -42,7 +42,7 @@ def deployment(kind: Kind, seed: int) -> Deployment:
     name = protocol.removesuffix("-hybrid")
     scenario = Scenario(
         members, name, groups_alone=alone, planner=chance.choice(QUICK), level=level, class_rule=rule, causal=causal,
-        receipts=MACHINES[name].receipts, seed=seed, direct_bytes=seed // 4 % 2 if MACHINES[name].sequencers else 0,
+        receipts=MACHINES[name].receipts, seed=seed, direct_bytes=seed // 4 % 2 if MACHINES[name].direct else 0,
     )  # fmt: skip
     found = deploy(scenario)
     sources = tuple(sorted({*found.groups.everybody, *SITES}))

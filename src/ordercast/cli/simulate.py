@@ -95,7 +95,8 @@ def simulate(
     sequencers
         For sequencer: the sites that sequence, with commas, also such as are in no group; by default members.
     direct_bytes
-        For sequencer: bodies of so many bytes or more go to members directly, and get their place separately.
+        Bodies of so many bytes or more go another way than the order: with sequencer from their senders to the
+        members, with propagation past extra nodes (MGT §4.2, repaired). 0: none.
     level
         What the classes are chosen for: total or acyclic.
     classes

@@ -234,7 +234,9 @@ def _set(setup: Setup, change: Set) -> dict[GroupId, GroupSetup]:
     if change.protocol is not None:
         _check(change.protocol in MACHINES, f"there is no protocol {change.protocol!r}")
         if not MACHINES[change.protocol].sequencers:
-            options |= {"sequencers": (), "migrate": False, "direct_bytes": 0}
+            options |= {"sequencers": (), "migrate": False}
+        if not MACHINES[change.protocol].direct:
+            options |= {"direct_bytes": 0}
     return {n: msgspec.structs.replace(g, **options) if n in together else g for n, g in setup.groups.items()}
 
 
@@ -272,8 +274,10 @@ def check_options(group: GroupSetup, *, causal: bool) -> None:
         raise LocalError(f"direct_bytes is at least 0, not {group.direct_bytes}")
     if group.copies < COPIES:
         raise LocalError(f"copies is at least {COPIES}, not {group.copies}: one copy is delivery agreed")
-    if (group.sequencers or group.migrate or group.direct_bytes) and not MACHINES[group.protocol].sequencers:
+    if (group.sequencers or group.migrate) and not MACHINES[group.protocol].sequencers:
         raise LocalError(f"protocol {group.protocol} has no sequencers")
+    if group.direct_bytes and not MACHINES[group.protocol].direct:
+        raise LocalError(f"direct_bytes: with protocol {group.protocol} bodies go the way of the order")
     if causal and MACHINES[group.protocol].causal is Causal.NEVER:
         raise LocalError(f"protocol {group.protocol} keeps no causal order ({MACHINES[group.protocol].no_causal})")
     if causal and group.policy is Policy.AVAILABLE and group.delivery is not Delivery.SAFE:

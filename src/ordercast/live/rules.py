@@ -39,8 +39,8 @@ def problems(cluster: "Cluster") -> Iterator[str]:
         yield f"sequencers: protocol {cluster.protocol} has none"
     if cluster.migrate and not (cluster.protocol in MACHINES and MACHINES[cluster.protocol].sequencers):
         yield f"migrate: protocol {cluster.protocol} has no sequencers"
-    if cluster.direct_bytes and not (cluster.protocol in MACHINES and MACHINES[cluster.protocol].sequencers):
-        yield f"direct_bytes: protocol {cluster.protocol} has no sequencers"
+    if cluster.direct_bytes and not (cluster.protocol in MACHINES and MACHINES[cluster.protocol].direct):
+        yield f"direct_bytes: with protocol {cluster.protocol} bodies go the way of the order"
     if cluster.migrate and cluster.policy == "fixed":
         yield "migrate is for groups that change: it takes policy = atomic or available"
     for site in cluster.sequencers:

@@ -86,6 +86,31 @@ class Routes:
             self._hops[groups] = self._spread(groups)
         return self._hops[groups].get(site, ())
 
+    def relays(self, site: SiteId, groups: tuple[GroupId, ...]) -> bool:
+        """Whether a site is an extra node with one child: of messages to these groups it needs nothing but their place.
+
+        MGT §4.2 calls it an intermediary.
+        """
+        return len(self.children(site, groups)) == 1 and not self.delivers(site, groups)
+
+    def shortcut(self, child: SiteId, groups: tuple[GroupId, ...]) -> SiteId | None:
+        """Return the first site below a child that has use of messages to these groups; None when that is the child."""
+        site = child
+        while self.relays(site, groups):
+            (site,) = self.children(site, groups)
+        return site if site != child else None
+
+    def giver(self, site: SiteId, groups: tuple[GroupId, ...]) -> SiteId | None:
+        """Return the site whose shortcut ends here, None where there is none."""
+        entry = self.entry(groups)
+        if site == entry or self.relays(site, groups):
+            return None
+        part = self.part_of[groups[0]]
+        parent = above = self._parent[part, site]
+        while above != entry and self.relays(above, groups):
+            above = self._parent[part, above]
+        return above if above != parent else None
+
     def passes(self, site: SiteId, groups: tuple[GroupId, ...]) -> bool:
         """Whether messages to these groups pass a site: it is their entry, or gets them from above."""
         reached = self._reached.get(groups)

@@ -79,6 +79,8 @@ class Protocol(msgspec.Struct, frozen=True):
     """Sources can learn of the place and the safety of their messages."""
     sequencers: bool = False
     """One site per part orders it (`Deployment.sequencers`)."""
+    direct: bool = False
+    """Large bodies may go another way than the order (`Deployment.direct_bytes`)."""
     groups_alone: bool = False
     """With `causal` a part for each group makes sense: KIN's hybrid."""
     no_causal: str = ""
@@ -117,7 +119,8 @@ class Deployment(msgspec.Struct, frozen=True, dict=True):
     latencies: dict[tuple[SiteId, SiteId], float] = {}
     """For a tree by latency: of pairs of sites, in any order; others take 1."""
     direct_bytes: int = 0
-    """With sequencer: bodies of so many bytes or more go from their senders to the members directly; 0: none."""
+    """Bodies of so many bytes or more go another way; 0: none. With sequencer from their senders to the members, with
+    propagation past extra nodes."""
     placed: dict[ClassId, tuple[SiteId, ...]] = {}
     """The sequencer of each part of a class, where that was chosen: else it is the site in most groups."""
 
@@ -135,8 +138,9 @@ class Deployment(msgspec.Struct, frozen=True, dict=True):
             raise InputError(
                 f"protocol {self.protocol} has no swap object: --by-source is for arrow, combining, hybrid"
             )
-        if self.direct_bytes < 0 or (self.direct_bytes and not self.kind.sequencers):
-            raise InputError(f"bodies are sent directly with sequencer: not {self.direct_bytes} bytes, {self.protocol}")
+        if self.direct_bytes < 0 or (self.direct_bytes and not self.kind.direct):
+            able = ", ".join(name for name, kind in MACHINES.items() if kind.direct)
+            raise InputError(f"direct_bytes is for {able}, and at least 0: not {self.direct_bytes}, {self.protocol}")
         if self.causal:
             self._check_causal()
         elif any(len(parts) > 1 for parts in self.groups.classes.values()):
@@ -278,8 +282,10 @@ def placed(groups: Configuration, named: Collection[SiteId]) -> dict[ClassId, tu
 
 
 def _propagation(d: Deployment, order_class: OrderClass, source: Source) -> Machine:
-    options = {"causal": d.causal, "receipts": d.receipts}
-    return Propagation(order_class, source, d.routes(order_class.id), **options, patience=d.patience)
+    return Propagation(
+        order_class, source, d.routes(order_class.id),
+        causal=d.causal, receipts=d.receipts, patience=d.patience, direct_bytes=d.direct_bytes,
+    )  # fmt: skip
 
 
 def _sequencing(d: Deployment, order_class: OrderClass, source: Source) -> Machine:
@@ -313,9 +319,18 @@ def _counting(make: Callable[[SiteId, SiteId | None], Counter]) -> Make:
 
 MACHINES: dict[str, Protocol] = {
     "propagation": Protocol(
-        _propagation, PropagationState, Causal.APART, plan=True, closes=True, names_earlier=True, receipts=True
+        _propagation,
+        PropagationState,
+        Causal.APART,
+        plan=True,
+        closes=True,
+        names_earlier=True,
+        receipts=True,
+        direct=True,
     ),
-    "sequencer": Protocol(_sequencing, SequencingState, Causal.ANY, closes=True, sequencers=True, groups_alone=True),
+    "sequencer": Protocol(
+        _sequencing, SequencingState, Causal.ANY, closes=True, sequencers=True, direct=True, groups_alone=True
+    ),
     "arrow": Protocol(
         _swap(lambda me, tree: Arrow(me, tree.parent(me))), SwapState, tree=True, closes=True, by_source=True
     ),

@@ -29,6 +29,7 @@ KINDS: dict[int, type[Message]] = {
     Tag.PLACE: propagation.Place,
     Tag.SETTLED: propagation.Settled,
     Tag.CLOSE: propagation.Close,
+    Tag.PROPAGATE_BODY: propagation.Body,
     Tag.ACK: streams.Ack,
     Tag.NULL: streams.Null,
     Tag.RESEND: streams.Resend,

@@ -15,6 +15,7 @@ class Tag(IntEnum):
     PLACE = 2
     SETTLED = 3
     CLOSE = 4
+    PROPAGATE_BODY = 5
     ACK = 10
     NULL = 11
     RESEND = 12

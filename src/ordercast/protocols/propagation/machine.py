@@ -16,6 +16,9 @@ When its class is closed (GS88 §5.1), the roots of its trees order nothing more
 that they have sent. A site that gets it has everything; it passes it on, and orders nothing more either. What a source
 had sent and nobody has ordered by then is not in this class; its source sends it again in the next one (`epochs`).
 
+With `direct_bytes` large bodies go past extra nodes (MGT §4.2, repaired: errata 24, 25). The tree still gives every
+message its place, in a message without body; whoever has use of it waits for both. So the order is the tree's.
+
 With `receipts` a source learns of its messages: their place, from the entry (errata 9), and when they are safe, because
 acknowledgements then climb the tree: a site acknowledges a message when all its children have. `causal` needs them.
 """
@@ -34,7 +37,7 @@ from ordercast.core.source import Source
 from ordercast.core.streams import HERE, Carry, EdgesState, Key
 from ordercast.names import ClassId, SiteId
 from ordercast.planning.routes import Routes
-from ordercast.protocols.propagation.messages import Close, Place, Propagate, Settled
+from ordercast.protocols.propagation.messages import Body, Close, Place, Propagate, Settled
 from ordercast.protocols.propagation.own import Own
 from ordercast.protocols.propagation.pasts import Pasts
 from ordercast.protocols.propagation.rules import Rules
@@ -55,6 +58,8 @@ class Tree(msgspec.Struct, array_like=True):
         return self.above + stamps.level(0) * skipped + stamps.level(self.counter)
 
 
+MsgKey = tuple[SiteId, int, int]
+"""Source, incarnation, number."""
 Waiting = tuple[Propagate | Close, float, int]
 """A message, since when it waits, and its number on its edge."""
 
@@ -62,7 +67,7 @@ Waiting = tuple[Propagate | Close, float, int]
 class PropagationState(msgspec.Struct, array_like=True, tag="propagation"):
     """The whole state of a machine."""
 
-    edges: EdgesState[Propagate | Close]
+    edges: EdgesState[Propagate | Close | Body]
     pasts: Pasts
     trees: dict[int, Tree]
     seen: dict[tuple[SiteId, Destination], int]
@@ -73,6 +78,7 @@ class PropagationState(msgspec.Struct, array_like=True, tag="propagation"):
     times_told: int
     sent: int
     closed: list[int] = []
+    bodies: list[tuple[MsgKey, bytes]] = []
 
     def durable(self) -> object:
         """Return what a replay rebuilds.
@@ -81,7 +87,7 @@ class PropagationState(msgspec.Struct, array_like=True, tag="propagation"):
         `not_safe`, `told_safe`, `times_told` and `placing`.
         """
         waiting = [(key, [(message, number) for message, _, number in queue]) for key, queue in self.waiting]
-        return self.edges.durable(), self.pasts.several, self.trees, self.seen, waiting, self.closed
+        return self.edges.durable(), self.pasts.several, self.trees, self.seen, waiting, self.closed, self.bodies
 
 
 class Propagation:
@@ -89,19 +95,23 @@ class Propagation:
 
     def __init__(
         self, order_class: OrderClass, source: Source, routes: Routes,
-        *, causal: bool = False, receipts: bool = False, patience: float = 0.0,
+        *, causal: bool = False, receipts: bool = False, patience: float = 0.0, direct_bytes: int = 0,
     ) -> None:  # fmt: skip
+        """Bodies of `direct_bytes` or more go past extra nodes; 0: none."""
         self.me, self.groups, self.source, self.routes, self.causal = source.me, order_class, source, routes, causal
         self.id: ClassId = order_class.id
         self.receipts = receipts or causal
-        self.rules = Rules(self.me, order_class, routes, causal=causal)
+        self.direct_bytes = direct_bytes
+        self.rules = Rules(self.me, order_class, routes, causal=causal, direct=direct_bytes > 0)
         streams = 2 * len(order_class.parts)  # of a part: from sources, and down the tree
+        streams += len(order_class.parts) if direct_bytes else 0  # and bodies past extra nodes
         self.edges = Edges(self.me, self.id, streams, subtree=self.receipts, patience=patience)
         self.first_stamp = stamps.first_of(self.id)
         self.trees: dict[int, Tree] = {}
         self.seen: dict[tuple[SiteId, Destination], int] = {}  # the last message passed on here
         self.pasts = Pasts()
         self.waiting: dict[Key, deque[Waiting]] = {}
+        self.bodies: dict[MsgKey, bytes] = {}  # of messages whose place has not come yet
         self.own = Own(self.id)
         self.closed: list[int] = []  # parts in which nothing more is ordered here
 
@@ -112,13 +122,15 @@ class Propagation:
             if type(message) is not Carry:
                 return self._control(event, message)
             self.rules.check(event.sender, message)
-            if not message.stream % 2 and message.stream // 2 in self.closed:
+            parts = len(self.groups.parts)
+            if message.stream < 2 * parts and not message.stream % 2 and message.stream // 2 in self.closed:
                 return []  # too late: its source sends it again in the next class
             effects: list[Effect] = [Append(event)] if self.edges.is_new(event.sender, message) else []
             key = (event.sender, message.stream)
             ready = self.edges.receive(event.sender, message, effects)
+            take = self._arrive if message.stream < 2 * parts else self._take_body
             for number, inner in enumerate(ready, self.edges.expected(key) - len(ready)):
-                self._arrive(key, inner, number, effects)
+                take(key, inner, number, effects)
         elif isinstance(event, Multicast):
             effects = self._originate(event)
         elif isinstance(event, Finish):
@@ -190,6 +202,21 @@ class Propagation:
         self.waiting.setdefault(key, deque()).append((message, self.edges.now, number))
         self._release(effects)
 
+    def _take_body(self, key: Key, message: Body, number: int, effects: list[Effect]) -> None:
+        """Keep a body until its place comes; it has settled: where its message is, the tree says."""
+        envelope = message.envelope
+        self.bodies[envelope.source, envelope.incarnation, envelope.number] = envelope.body
+        if self.receipts:
+            self.edges.owe(key, number, [])
+        if self.waiting:
+            self._release(effects)
+
+    def _lacks_body(self, message: Propagate) -> bool:
+        """Whether this site has use of a message whose body has not come yet."""
+        envelope = message.envelope
+        key = (envelope.source, envelope.incarnation, envelope.number)
+        return key not in self.bodies and not self.routes.relays(self.me, envelope.groups)
+
     def _release(self, effects: list[Effect]) -> None:
         """Pass on the heads of streams whose past has been seen, until none is left."""
         moved = True
@@ -204,9 +231,13 @@ class Propagation:
                 if not queue:
                     self.waiting.pop(key, None)
 
-    def _missing(self, message: Propagate | Close) -> tuple[SiteId, Destination, int] | None:
-        """Return an earlier message that passes here and was not seen yet."""
-        if isinstance(message, Close) or not message.past:
+    def _missing(self, message: Propagate | Close) -> str | None:
+        """Return what a message waits for: its body, or an earlier message that passes here and was not seen yet."""
+        if isinstance(message, Close):
+            return None
+        if message.direct and self._lacks_body(message):
+            return f"its body has not come from {self.routes.giver(self.me, message.envelope.groups)}"
+        if not message.past:
             return None
         own = self.routes.part_of[message.envelope.groups[0]]
         for source, groups, number in message.past:
@@ -215,7 +246,7 @@ class Propagation:
                 and self.routes.part_of[groups[0]] == own
                 and self.routes.passes(self.me, groups)
             ):
-                return source, groups, number
+                return f"{source}:{number} to {'+'.join(groups)} comes before it and was not seen"
         return None
 
     def _pass_on(self, key: Key, message: Propagate | Close, number: int, effects: list[Effect]) -> None:
@@ -226,6 +257,10 @@ class Propagation:
                 self._owe(key, number, self.routes.below(key[1] // 2, self.me))
             return
         envelope = message.envelope
+        if message.direct and not self.routes.relays(self.me, envelope.groups):
+            body = self.bodies.pop((envelope.source, envelope.incarnation, envelope.number))
+            envelope = msgspec.structs.replace(envelope, body=body)
+            message = msgspec.structs.replace(message, envelope=envelope, direct=False)
         part = key[1] // 2
         tree = self.trees.get(part)
         if tree is None:
@@ -246,8 +281,13 @@ class Propagation:
                 self.pasts.forget(envelope.source, message.safe, own=envelope.source == self.me)
                 self.pasts.remember(message)
         children = self.routes.children(self.me, envelope.groups)
+        past = {}
+        if 0 < self.direct_bytes <= len(envelope.body):
+            past = {child: end for child in children if (end := self.routes.shortcut(child, envelope.groups))}
+        for end in past.values():
+            effects.append(self.edges.send(end, 2 * len(self.groups.parts) + part, Body(envelope)))
         for child in children:
-            effects.append(self.edges.send(child, 2 * part + 1, message))
+            effects.append(self.edges.send(child, 2 * part + 1, _place_of(message) if child in past else message))
         if self.receipts:
             self._owe(key, number, children)
 
@@ -293,17 +333,20 @@ class Propagation:
         late = []
         for queue in self.waiting.values():
             missing = self._missing(queue[0][0]) if queue else None
-            source, groups, number = missing or ("?", (), 0)
-            before = f"{source}:{number} to {'+'.join(groups)}"
             for message, since, _ in queue:
                 what = str(message) if isinstance(message, Close) else str(message.envelope)
-                late.append(Held(what, f"{before} comes before it and was not seen", since))
-        return self.edges.held() + late
+                late.append(Held(what, missing or "it waits for nothing", since))
+        placeless = [
+            Held(f"{source}:{number}", "its body is here, its place has not come from above", self.edges.now)
+            for source, _, number in self.bodies
+        ]
+        return self.edges.held() + late + placeless
 
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is unacknowledged."""
-        return (not self.causal or self.own.all_told) and not self.waiting and self.edges.idle
+        held = bool(self.waiting or self.bodies)
+        return (not self.causal or self.own.all_told) and not held and self.edges.idle
 
     @property
     def under_way(self) -> int:
@@ -324,6 +367,7 @@ class Propagation:
             self.own.times_told,
             self.own.sent,
             sorted(self.closed),
+            sorted(self.bodies.items()),
         )
 
     def restore(self, state: PropagationState) -> None:
@@ -334,3 +378,9 @@ class Propagation:
         self.own.not_safe, self.own.placing = OrderedDict.fromkeys(state.not_safe), state.placing
         self.own.told_safe, self.own.times_told, self.own.sent = state.told_safe, state.times_told, state.sent
         self.closed = list(state.closed)
+        self.bodies = dict(state.bodies)
+
+
+def _place_of(message: Propagate) -> Propagate:
+    """Return a message without its body."""
+    return msgspec.structs.replace(message, envelope=msgspec.structs.replace(message.envelope, body=b""), direct=True)

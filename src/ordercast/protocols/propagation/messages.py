@@ -18,9 +18,20 @@ class Propagate(Message, frozen=True, gc=False, tag=1):
     """The source waits to hear of its place."""
     safe: int = 0
     """With `causal`: the source's messages up to this number are at all their destinations."""
+    direct: bool = False
+    """This is the place of a message only; the body goes past the extra nodes (MGT §4.2)."""
 
     def __str__(self) -> str:
-        return f"Propagate {self.envelope}"
+        return f"Propagate {self.envelope}{' without body' if self.direct else ''}"
+
+
+class Body(Message, frozen=True, gc=False, tag=5):
+    """A message whose place comes down the tree through extra nodes, which need no body."""
+
+    envelope: Envelope
+
+    def __str__(self) -> str:
+        return f"Body {self.envelope}"
 
 
 class Close(Message, frozen=True, gc=False, tag=4):

@@ -1,6 +1,7 @@
 """Who may send what in message passing; checked before anything changes: what is refused leaves no trace (errata 62).
 
-What comes down comes from the parent. What is to be ordered comes from its source, to its entry.
+What comes down comes from the parent. What is to be ordered comes from its source, to its entry. A body that comes past
+extra nodes comes from the site above them.
 """
 
 from ordercast.core import stamps
@@ -10,14 +11,15 @@ from ordercast.core.streams import Carry
 from ordercast.errors import LocalError, PeerError
 from ordercast.names import SiteId
 from ordercast.planning.routes import Routes
-from ordercast.protocols.propagation.messages import Close, Propagate
+from ordercast.protocols.propagation.messages import Body, Close, Propagate
 
 
 class Rules:
     """What one site may be sent."""
 
-    def __init__(self, me: SiteId, groups: OrderClass, routes: Routes, *, causal: bool) -> None:
-        self.me, self.groups, self.routes, self.causal = me, groups, routes, causal
+    def __init__(self, me: SiteId, groups: OrderClass, routes: Routes, *, causal: bool, direct: bool) -> None:
+        """`direct`: bodies may go past extra nodes."""
+        self.me, self.groups, self.routes, self.causal, self.direct = me, groups, routes, causal, direct
         self.first_stamp = stamps.first_of(groups.id)
         self._depths: dict[int, int] = {}
         self._sendable: set[tuple[SiteId, Destination]] = set()  # as many as sources and destinations there are
@@ -36,6 +38,9 @@ class Rules:
             if not down or part >= len(self.groups.parts) or sender != self.routes.parent(part, self.me):
                 raise PeerError(f"{sender} sent Close, and is not above {self.me}")
             return
+        if type(message) is Body:
+            self._check_body(sender, carry.stream, message.envelope)
+            return
         if type(message) is not Propagate:
             raise PeerError(f"{sender} sent what is not for propagation: {message}")
         envelope = message.envelope
@@ -51,9 +56,26 @@ class Rules:
                 raise PeerError(f"{sender} sent {envelope} down, and is not above {self.me}")
             if not stamps.is_of_tree(message.stamp, self.first_stamp, self._depth(part)):
                 raise PeerError(f"{sender} sent {envelope} with a stamp that nobody above {self.me} gives")
-        elif envelope.source != sender or entry != self.me:
+            if message.direct and not self._takes_places(sender, envelope):
+                raise PeerError(f"{sender} sent the place of {envelope}, whose body comes with it")
+        elif envelope.source != sender or entry != self.me or message.direct:
             raise PeerError(f"{sender} sent {envelope}, which is not its own or does not enter at {self.me}")
         self._check_past(sender, message)
+
+    def _takes_places(self, sender: SiteId, envelope: Envelope) -> bool:
+        """Whether there are extra nodes just above, or this is one: then the body may go another way."""
+        relays = (self.routes.relays(self.me, envelope.groups), self.routes.giver(self.me, envelope.groups) is not None)
+        return self.direct and any(relays) and not envelope.body
+
+    def _check_body(self, sender: SiteId, stream: int, envelope: Envelope) -> None:
+        part = self.groups.check(sender, envelope)
+        try:
+            passes = self.routes.passes(self.me, envelope.groups)
+        except LocalError as error:
+            raise PeerError(f"{sender} sent the body of {envelope}: {error}") from None
+        own = self.direct and passes and sender == self.routes.giver(self.me, envelope.groups)
+        if not own or stream != 2 * len(self.groups.parts) + part:
+            raise PeerError(f"{sender} sent the body of {envelope}, which comes another way")
 
     def _check_past(self, sender: SiteId, message: Propagate) -> None:
         """What a message names was sent before it: by its source, or with `causal` by anybody."""
