@@ -78,7 +78,7 @@ def hostile(protocol: str, deployment: Deployment) -> Iterator[tuple[SiteId, Sit
             for before in ((), ("X",), ("A", "A"), ("A", "C")):
                 yield outsider, entry, Carry(0, 1, Propagate(envelope("A", outsider), b"", (("a", before, 1),)))
             yield outsider, member, Place(1, b"stamp")
-            yield entry, member, Carry(1, 1, Propagate(envelope("A", outsider), FIRST, direct=True))
+            yield entry, member, Carry(1, 1, Propagate(envelope("A", outsider), FIRST, bare=True))
             yield entry, member, Carry(2, 1, Body(envelope("A", outsider)))
         case "sequencer":
             sequencer = deployment.sequencers(CLASS)[0]
@@ -153,7 +153,7 @@ def test_bodies_and_places_come_only_where_there_is_a_shortcut() -> None:
     """In the ring messages to C go from a past b to c; all else is refused, and changes nothing."""
     ring = deploy(Scenario(Membership.of({"A": "ab", "B": "bc", "C": "ca"}), "propagation", senders=4, direct_bytes=1))
     body = msgspec.structs.replace(envelope("C", "c"), body=b"x")
-    place = Propagate(envelope("C", "c"), FIRST, direct=True)
+    place = Propagate(envelope("C", "c"), FIRST, bare=True)
     assert ring.machines("c").step(Received("a", Carry(2, 1, Body(body)), CLASS))
     assert ring.machines("c").step(Received("b", Carry(1, 1, place), CLASS))
     wrong: list[tuple[SiteId, SiteId, Message]] = [
@@ -161,9 +161,9 @@ def test_bodies_and_places_come_only_where_there_is_a_shortcut() -> None:
         ("a", "c", Carry(1, 1, Body(body))),  # not on this stream
         ("a", "b", Carry(2, 1, Body(body))),  # to whom passes it on
         ("a", "c", Carry(2, 1, Body(envelope("A")))),  # of a group that does not pass here
-        ("a", "b", Carry(1, 1, Propagate(envelope("A"), FIRST, direct=True))),  # a place, and b delivers
-        ("b", "c", Carry(1, 1, Propagate(body, FIRST, direct=True))),  # a place with its body
-        ("c", "a", Carry(0, 1, Propagate(envelope("C", "c"), direct=True))),  # a place that nobody gave
+        ("a", "b", Carry(1, 1, Propagate(envelope("A"), FIRST, bare=True))),  # a place, and b delivers
+        ("b", "c", Carry(1, 1, Propagate(body, FIRST, bare=True))),  # a place with its body
+        ("c", "a", Carry(0, 1, Propagate(envelope("C", "c"), bare=True))),  # a place that nobody gave
     ]
     for sender, receiver, message in wrong:
         machine = ring.machines(receiver)

@@ -11,7 +11,7 @@ from pathlib import Path
 from ordercast.protocols import registry as deployment
 
 SWAPS = [f"swap.{name}" for name in ("multicast", "arrow", "combining", "hybrid", "counting")]
-PASSING = [f"propagation.{name}" for name in ("messages", "own", "pasts", "rules", "machine")]
+PASSING = [f"propagation.{name}" for name in ("messages", "own", "pasts", "bodies", "waiting", "rules", "machine")]
 SEQUENCING = [
     f"sequencing.{name}"
     for name in ("messages", "sequencer", "sender", "member", "rules", "counts", "parts", "machine")

@@ -37,10 +37,12 @@ from ordercast.core.source import Source
 from ordercast.core.streams import HERE, Carry, EdgesState, Key
 from ordercast.names import ClassId, SiteId
 from ordercast.planning.routes import Routes
+from ordercast.protocols.propagation.bodies import Bodies, MsgKey, place_of
 from ordercast.protocols.propagation.messages import Body, Close, Place, Propagate, Settled
 from ordercast.protocols.propagation.own import Own
 from ordercast.protocols.propagation.pasts import Pasts
 from ordercast.protocols.propagation.rules import Rules
+from ordercast.protocols.propagation.waiting import Entry, Waiting
 
 
 class Tree(msgspec.Struct, array_like=True):
@@ -58,12 +60,6 @@ class Tree(msgspec.Struct, array_like=True):
         return self.above + stamps.level(0) * skipped + stamps.level(self.counter)
 
 
-MsgKey = tuple[SiteId, int, int]
-"""Source, incarnation, number."""
-Waiting = tuple[Propagate | Close, float, int]
-"""A message, since when it waits, and its number on its edge."""
-
-
 class PropagationState(msgspec.Struct, array_like=True, tag="propagation"):
     """The whole state of a machine."""
 
@@ -71,7 +67,7 @@ class PropagationState(msgspec.Struct, array_like=True, tag="propagation"):
     pasts: Pasts
     trees: dict[int, Tree]
     seen: dict[tuple[SiteId, Destination], int]
-    waiting: list[tuple[Key, list[Waiting]]]
+    waiting: list[tuple[Key, list[Entry]]]
     not_safe: list[int]
     placing: dict[int, SiteId]
     told_safe: int
@@ -101,17 +97,15 @@ class Propagation:
         self.me, self.groups, self.source, self.routes, self.causal = source.me, order_class, source, routes, causal
         self.id: ClassId = order_class.id
         self.receipts = receipts or causal
-        self.direct_bytes = direct_bytes
         self.rules = Rules(self.me, order_class, routes, causal=causal, direct=direct_bytes > 0)
         streams = 2 * len(order_class.parts)  # of a part: from sources, and down the tree
         streams += len(order_class.parts) if direct_bytes else 0  # and bodies past extra nodes
         self.edges = Edges(self.me, self.id, streams, subtree=self.receipts, patience=patience)
         self.first_stamp = stamps.first_of(self.id)
         self.trees: dict[int, Tree] = {}
-        self.seen: dict[tuple[SiteId, Destination], int] = {}  # the last message passed on here
         self.pasts = Pasts()
-        self.waiting: dict[Key, deque[Waiting]] = {}
-        self.bodies: dict[MsgKey, bytes] = {}  # of messages whose place has not come yet
+        self.bodies = Bodies(self.me, routes, direct_bytes)
+        self.waiting = Waiting(self.me, routes, self.bodies)
         self.own = Own(self.id)
         self.closed: list[int] = []  # parts in which nothing more is ordered here
 
@@ -196,58 +190,24 @@ class Propagation:
 
     def _arrive(self, key: Key, message: Propagate | Close, number: int, effects: list[Effect]) -> None:
         """Pass on now, or behind what its stream already holds back."""
-        if not self.waiting and self._missing(message) is None:
+        if not self.waiting.queues and self.waiting.missing(message) is None:
             self._pass_on(key, message, number, effects)
             return
-        self.waiting.setdefault(key, deque()).append((message, self.edges.now, number))
+        self.waiting.put(key, (message, self.edges.now, number))
         self._release(effects)
 
     def _take_body(self, key: Key, message: Body, number: int, effects: list[Effect]) -> None:
         """Keep a body until its place comes; it has settled: where its message is, the tree says."""
-        envelope = message.envelope
-        self.bodies[envelope.source, envelope.incarnation, envelope.number] = envelope.body
+        self.bodies.take(message.envelope)
         if self.receipts:
             self.edges.owe(key, number, [])
-        if self.waiting:
+        if self.waiting.queues:
             self._release(effects)
 
-    def _lacks_body(self, message: Propagate) -> bool:
-        """Whether this site has use of a message whose body has not come yet."""
-        envelope = message.envelope
-        key = (envelope.source, envelope.incarnation, envelope.number)
-        return key not in self.bodies and not self.routes.relays(self.me, envelope.groups)
-
     def _release(self, effects: list[Effect]) -> None:
-        """Pass on the heads of streams whose past has been seen, until none is left."""
-        moved = True
-        while moved:
-            moved = False
-            for key in sorted(self.waiting):
-                queue = self.waiting.get(key, deque())  # empty when its part was closed just now
-                while queue and self._missing(queue[0][0]) is None:
-                    message, _, number = queue.popleft()
-                    self._pass_on(key, message, number, effects)
-                    moved = True
-                if not queue:
-                    self.waiting.pop(key, None)
-
-    def _missing(self, message: Propagate | Close) -> str | None:
-        """Return what a message waits for: its body, or an earlier message that passes here and was not seen yet."""
-        if isinstance(message, Close):
-            return None
-        if message.direct and self._lacks_body(message):
-            return f"its body has not come from {self.routes.giver(self.me, message.envelope.groups)}"
-        if not message.past:
-            return None
-        own = self.routes.part_of[message.envelope.groups[0]]
-        for source, groups, number in message.past:
-            if (
-                self.seen.get((source, groups), 0) < number
-                and self.routes.part_of[groups[0]] == own
-                and self.routes.passes(self.me, groups)
-            ):
-                return f"{source}:{number} to {'+'.join(groups)} comes before it and was not seen"
-        return None
+        """Pass on what waits for nothing any more."""
+        for key, message, number in self.waiting.ready():
+            self._pass_on(key, message, number, effects)
 
     def _pass_on(self, key: Key, message: Propagate | Close, number: int, effects: list[Effect]) -> None:
         """`send_message` and `queue_for_delivery`; messages are values, so no counter is confused (errata 4)."""
@@ -256,11 +216,8 @@ class Propagation:
             if self.receipts:
                 self._owe(key, number, self.routes.below(key[1] // 2, self.me))
             return
+        message = self.bodies.joined(message)
         envelope = message.envelope
-        if message.direct and not self.routes.relays(self.me, envelope.groups):
-            body = self.bodies.pop((envelope.source, envelope.incarnation, envelope.number))
-            envelope = msgspec.structs.replace(envelope, body=body)
-            message = msgspec.structs.replace(message, envelope=envelope, direct=False)
         part = key[1] // 2
         tree = self.trees.get(part)
         if tree is None:
@@ -274,20 +231,18 @@ class Propagation:
             message = msgspec.structs.replace(message, stamp=tree.next_stamp())
             if message.receipt:
                 self._tell_place(envelope, message.stamp, effects)
-        self.seen[envelope.source, envelope.groups] = envelope.number
+        self.waiting.seen[envelope.source, envelope.groups] = envelope.number
         if self.routes.delivers(self.me, envelope.groups):
             effects.append(Deliver(envelope, message.stamp))
             if self.causal:
                 self.pasts.forget(envelope.source, message.safe, own=envelope.source == self.me)
                 self.pasts.remember(message)
         children = self.routes.children(self.me, envelope.groups)
-        past = {}
-        if 0 < self.direct_bytes <= len(envelope.body):
-            past = {child: end for child in children if (end := self.routes.shortcut(child, envelope.groups))}
-        for end in past.values():
+        ends = self.bodies.ends(children, envelope)
+        for end in ends.values():
             effects.append(self.edges.send(end, 2 * len(self.groups.parts) + part, Body(envelope)))
         for child in children:
-            effects.append(self.edges.send(child, 2 * part + 1, _place_of(message) if child in past else message))
+            effects.append(self.edges.send(child, 2 * part + 1, place_of(message) if child in ends else message))
         if self.receipts:
             self._owe(key, number, children)
 
@@ -311,7 +266,7 @@ class Propagation:
     def _close(self, part: int, effects: list[Effect]) -> None:
         """Order nothing more in a part; what its sources have sent and is held back here stays theirs."""
         self.closed.append(part)
-        self.waiting = {key: queue for key, queue in self.waiting.items() if key[1] != 2 * part}
+        self.waiting.drop(2 * part)
         for child in self.routes.below(part, self.me):
             effects.append(self.edges.send(child, 2 * part + 1, Close()))
         if self._all_closed:
@@ -330,28 +285,18 @@ class Propagation:
 
     def held(self) -> list[Held]:
         """Everything that waits here."""
-        late = []
-        for queue in self.waiting.values():
-            missing = self._missing(queue[0][0]) if queue else None
-            for message, since, _ in queue:
-                what = str(message) if isinstance(message, Close) else str(message.envelope)
-                late.append(Held(what, missing or "it waits for nothing", since))
-        placeless = [
-            Held(f"{source}:{number}", "its body is here, its place has not come from above", self.edges.now)
-            for source, _, number in self.bodies
-        ]
-        return self.edges.held() + late + placeless
+        return [*self.edges.held(), *self.waiting.held(), *self.bodies.held(self.edges.now)]
 
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is unacknowledged."""
-        held = bool(self.waiting or self.bodies)
+        held = bool(self.waiting.queues or self.bodies.kept)
         return (not self.causal or self.own.all_told) and not held and self.edges.idle
 
     @property
     def under_way(self) -> int:
         """What is not safe, or what the slowest peer has not acknowledged, or what is held here; the most of these."""
-        return max(self.edges.under_way, len(self.own.not_safe), sum(map(len, self.waiting.values())))
+        return max(self.edges.under_way, len(self.own.not_safe), sum(map(len, self.waiting.queues.values())))
 
     def snapshot(self) -> PropagationState:
         """Return the whole state."""
@@ -359,28 +304,23 @@ class Propagation:
             self.edges.snapshot(),
             self.pasts.sorted(),
             dict(sorted(self.trees.items())),
-            dict(sorted(self.seen.items())),
-            [(key, list(queue)) for key, queue in sorted(self.waiting.items())],
+            dict(sorted(self.waiting.seen.items())),
+            [(key, list(queue)) for key, queue in sorted(self.waiting.queues.items())],
             sorted(self.own.not_safe),
             dict(sorted(self.own.placing.items())),
             self.own.told_safe,
             self.own.times_told,
             self.own.sent,
             sorted(self.closed),
-            sorted(self.bodies.items()),
+            sorted(self.bodies.kept.items()),
         )
 
     def restore(self, state: PropagationState) -> None:
         """Take over a state."""
         self.edges.restore(state.edges)
-        self.pasts, self.trees, self.seen = state.pasts, state.trees, state.seen
-        self.waiting = {key: deque(queue) for key, queue in state.waiting}
+        self.pasts, self.trees, self.waiting.seen = state.pasts, state.trees, state.seen
+        self.waiting.queues = {key: deque(queue) for key, queue in state.waiting}
         self.own.not_safe, self.own.placing = OrderedDict.fromkeys(state.not_safe), state.placing
         self.own.told_safe, self.own.times_told, self.own.sent = state.told_safe, state.times_told, state.sent
         self.closed = list(state.closed)
-        self.bodies = dict(state.bodies)
-
-
-def _place_of(message: Propagate) -> Propagate:
-    """Return a message without its body."""
-    return msgspec.structs.replace(message, envelope=msgspec.structs.replace(message.envelope, body=b""), direct=True)
+        self.bodies.kept = dict(state.bodies)

@@ -18,11 +18,11 @@ class Propagate(Message, frozen=True, gc=False, tag=1):
     """The source waits to hear of its place."""
     safe: int = 0
     """With `causal`: the source's messages up to this number are at all their destinations."""
-    direct: bool = False
+    bare: bool = False
     """This is the place of a message only; the body goes past the extra nodes (MGT §4.2)."""
 
     def __str__(self) -> str:
-        return f"Propagate {self.envelope}{' without body' if self.direct else ''}"
+        return f"Propagate {self.envelope}{' without body' if self.bare else ''}"
 
 
 class Body(Message, frozen=True, gc=False, tag=5):

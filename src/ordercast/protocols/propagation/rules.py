@@ -56,9 +56,9 @@ class Rules:
                 raise PeerError(f"{sender} sent {envelope} down, and is not above {self.me}")
             if not stamps.is_of_tree(message.stamp, self.first_stamp, self._depth(part)):
                 raise PeerError(f"{sender} sent {envelope} with a stamp that nobody above {self.me} gives")
-            if message.direct and not self._takes_places(sender, envelope):
+            if message.bare and not self._takes_places(sender, envelope):
                 raise PeerError(f"{sender} sent the place of {envelope}, whose body comes with it")
-        elif envelope.source != sender or entry != self.me or message.direct:
+        elif envelope.source != sender or entry != self.me or message.bare:
             raise PeerError(f"{sender} sent {envelope}, which is not its own or does not enter at {self.me}")
         self._check_past(sender, message)
 
