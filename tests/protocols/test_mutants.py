@@ -100,7 +100,7 @@ MORE: list[tuple[str, str, list[tuple[str, str]], tuple[str, bool]]] = [
     ("everything named is waited for everywhere", P, [("                and self.routes.passes(self.me, groups)\n", "")], ("propagation", True)),
     ("a union passes where its first group does", P, [("and self.routes.passes(self.me, groups)\n            ):", "and self.me in self.routes.groups[groups[0]].members\n            ):")], ("propagation", True)),
     ("only one stream is released", P, [("        while moved:\n", "        if moved:\n")], ("propagation", True)),
-    ("held messages are passed on last first", P, [("self.waiting.setdefault(key, deque()).append(", "self.waiting.setdefault(key, deque()).appendleft(")], ("propagation", True)),
+    ("held messages are passed on last first", P, [("self.queues.setdefault(key, deque()).append(", "self.queues.setdefault(key, deque()).appendleft(")], ("propagation", True)),
     ("safe before anybody has it", P, [("self.edges.owe((HERE, stream), number, [(entry, stream)])", "self.edges.owe((HERE, stream), number, [])")], ("propagation", False)),
     ("safe before the children have it", P, [("self.edges.owe(key, number, [(child, down) for child in children])", "self.edges.owe(key, number, [])")], ("propagation", False)),
     ("a source calls all it sent safe", P, [("safe = self.own.safe_upto if self.causal else 0", "safe = self.source.sent")], ("propagation", True)),
