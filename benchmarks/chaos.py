@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.results import RESULTS, record, table
-from tests.support.chaos import OPTIONS, troubled
+from tests.support.chaos import options_of, troubled
 
 from ordercast.protocols.registry import MACHINES
 
@@ -31,7 +31,7 @@ Job = tuple[str, str, int, int]
 def jobs(protocols: list[str], kills: int, seed: int) -> Iterator[Job]:
     """Share the kills of each protocol among its promises."""
     for protocol in protocols:
-        options = OPTIONS[:2] if protocol == "two-phase" else OPTIONS
+        options = options_of(protocol)
         for index, option in enumerate(options):
             share = len(range(index, kills, len(options)))
             if share:
@@ -91,7 +91,9 @@ def main() -> int:
         told = (
             "Six durable sites (one in no group), five overlapping groups, a sender and a reader at each site; 30 % of"
             " the messages go to several groups; a checkpoint every 4 KiB. Each protocol runs with level acyclic and a"
-            " declared union, with level total, and with causal order where it keeps it; judged is what it declares."
+            " declared union, with level total, and with causal order where it keeps it, propagation and"
+            " sequencer with bodies that go another way, too, sequencer with groups ordered alone; judged is what it"
+            " declares."
             " *Excused*: taken without a receipt by a site that was killed before it wrote them (docs/live.md)."
             " A row is of the last run of its protocol: with `--protocol` it is written again alone."
         )

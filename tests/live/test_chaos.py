@@ -10,7 +10,7 @@ import pytest
 from ordercast.names import Delivery, Policy
 from ordercast.protocols.registry import MACHINES
 from tests.support.changing_chaos import ChangingChaos
-from tests.support.chaos import OPTIONS, Chaos, troubled
+from tests.support.chaos import OPTIONS, Chaos, options_of, troubled
 
 OTHERS = [protocol for protocol in MACHINES if protocol != "propagation"]
 TODAY = date.today().toordinal()
@@ -21,7 +21,7 @@ TODAY = date.today().toordinal()
 @pytest.mark.parametrize(
     ("protocol", "options"),
     [
-        ("propagation", OPTIONS[TODAY % 3]),
+        ("propagation", options_of("propagation")[TODAY % 4]),
         (OTHERS[2 * TODAY % len(OTHERS)], OPTIONS[0]),
         (OTHERS[(2 * TODAY + 1) % len(OTHERS)], OPTIONS[1]),
     ],

@@ -39,6 +39,12 @@ GOOD: dict[str, Any] = {"sites": {"p": "localhost:1", "q": "localhost:2"}, "grou
         ({"protocol": "arrow", "direct_bytes": 1}, "direct_bytes: with protocol arrow bodies go the way of the order"),
         ({"protocol": "sequencer", "direct_bytes": -1}, "direct_bytes"),
         ({"migrate": True}, "migrate: protocol propagation has no sequencers"),
+        ({"groups_alone": True}, "it takes protocol = sequencer and causal = true"),
+        ({"protocol": "sequencer", "groups_alone": True}, "it takes protocol = sequencer and causal = true"),
+        (
+            {"protocol": "sequencer", "causal": True, "groups_alone": True, "policy": "atomic"},
+            "groups_alone is for groups that do not change, not for policy atomic",
+        ),
         ({"protocol": "sequencer", "migrate": True}, "migrate is for groups that change"),
         ({"protocol": "sequencer", "sequencers": ["x"]}, "sequencers: 'x' is not in [sites]"),
         ({"swap": Swap(tree=Shape.PATH)}, "[swap] tree: protocol propagation takes none"),

@@ -24,7 +24,7 @@ from ordercast.errors import LocalError, OrdercastError
 from ordercast.live.config import Cluster, deploy, read_cluster
 from ordercast.live.ports import free_ports
 from ordercast.names import GroupId, SiteId
-from ordercast.protocols.registry import MACHINES
+from ordercast.protocols.registry import MACHINES, Causal
 from ordercast.sim.workload import unions
 from tests.support.promises import Book, body_of
 from tests.support.proxies import Proxy
@@ -40,6 +40,17 @@ OUTSIDE = ("s5",)
 """A site that is in no group, and sends."""
 OPTIONS = ('level = "acyclic"\nunions = [["g2", "g4"]]', 'level = "total"', 'causal = true\nunions = [["g2", "g4"]]')
 """The promises to try: one class and a declared union, several classes, causal order (two-phase does not keep it)."""
+DIRECT = 'direct_bytes = 1\nlevel = "acyclic"\nunions = [["g2", "g4"]]'
+ALONE = "causal = true\ngroups_alone = true"
+
+
+def options_of(protocol: str) -> tuple[str, ...]:
+    """Return the promises to try with a protocol; with bodies that go another way, and with groups ordered alone."""
+    kind = MACHINES[protocol]
+    found = OPTIONS[:2] if kind.causal is Causal.NEVER else OPTIONS
+    return (*found, *([DIRECT] if kind.direct else []), *([ALONE] if kind.groups_alone else []))
+
+
 LIMITS = "[limits]\ncheckpoint_bytes = 4096\nretain_messages = 3000\ninbox_bytes = 65536"
 SWAPS = (
     "",

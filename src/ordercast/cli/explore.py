@@ -31,6 +31,7 @@ def explore(
     level: Level = Level.ACYCLIC,
     classes: ClassRule | None = None,
     causal: Annotated[bool, Parameter(negative="")] = False,
+    groups_alone: Annotated[bool, Parameter(negative="")] = False,
     union: tuple[str, ...] = (),
     messages: int = 3,
     losses: int = 0,
@@ -77,6 +78,8 @@ def explore(
         Which groups are ordered together, instead of the finest that keeps the level.
     causal
         Causal order too (not with two-phase); the classes are then s1, or one for all groups.
+    groups_alone
+        With --protocol sequencer --causal: a total order in each group alone, causal order across groups (KIN §5).
     union
         A+B: declare that messages go to groups A and B at once; may be given several times.
     messages
@@ -121,9 +124,11 @@ def explore(
     members = read_membership(membership).with_unions(unions_of(union))
     if change:
         fixed = tree is not Shape.BALANCED or upper != 1 or by_source or latencies is not None or classes is not None
+        fixed |= groups_alone
         if fixed or picture is not None:
             raise InputError(
-                "--classes, --tree, --upper, --by-source, --latencies and --picture are for groups that do not change"
+                "--classes, --groups-alone, --tree, --upper, --by-source, --latencies and --picture are for groups that"
+                " do not change"
             )
         if losses or duplicates or crashes or reorder:
             raise InputError("with --change give faults as --fault")
@@ -148,7 +153,7 @@ def explore(
         members, protocol, planner, tree=tree, upper=upper, by_source=by_source,
         network=Network(latencies=latencies_of(latencies, tree)), sequencers=sites_of(sequencers),
         direct_bytes=direct_bytes, level=level,
-        class_rule=classes, causal=causal, senders=2, seed=seed,
+        class_rule=classes, causal=causal, groups_alone=groups_alone, senders=2, seed=seed,
     )  # fmt: skip
     deployment = deploy(scenario)
     for site in [site for pair in scenario.network.latencies for site in pair]:

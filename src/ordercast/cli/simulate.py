@@ -50,6 +50,7 @@ def simulate(
     level: Level = Level.ACYCLIC,
     classes: ClassRule | None = None,
     causal: Annotated[bool, Parameter(negative="")] = False,
+    groups_alone: Annotated[bool, Parameter(negative="")] = False,
     messages: int = 100,
     senders: int = 4,
     workload: Literal["uniform", "zipf", "bursts", "requests"] = "uniform",
@@ -103,6 +104,8 @@ def simulate(
         Which groups are ordered together, instead of the finest that keeps the level.
     causal
         Causal order too (not with two-phase); the classes are then s1, or one for all groups.
+    groups_alone
+        With --protocol sequencer --causal: a total order in each group alone, causal order across groups (KIN §5).
     messages
         How many messages are sent.
     senders
@@ -160,10 +163,11 @@ def simulate(
     members = read_membership(membership).with_unions(unions_of(union))
     if churn or change or suspect or policy is not None or delivery is not None:
         fixed = tree is not Shape.BALANCED or upper != 1 or by_source or latencies is not None or classes is not None
+        fixed |= groups_alone
         if fixed or out is not None or picture is not None or workload != "uniform":
             raise InputError(
-                "--classes, --tree, --upper, --by-source, --latencies, --out, --picture and --workload are for groups"
-                " that do not change"
+                "--classes, --groups-alone, --tree, --upper, --by-source, --latencies, --out, --picture and --workload"
+                " are for groups that do not change"
             )
         from ordercast.cli.changes import simulate_changes
 
@@ -189,8 +193,8 @@ def simulate(
     scenario = Scenario(
         members, protocol, planner, tree=tree, upper=upper, by_source=by_source,
         sequencers=sites_of(sequencers), direct_bytes=direct_bytes, level=level,
-        class_rule=classes, causal=causal, messages=messages, senders=senders, span=max(messages / 2, 1.0),
-        workload=workload, several=several, network=network, crashes=crashes, seed=seed,
+        class_rule=classes, causal=causal, groups_alone=groups_alone, messages=messages, senders=senders,
+        span=max(messages / 2, 1.0), workload=workload, several=several, network=network, crashes=crashes, seed=seed,
     )  # fmt: skip
     known = deploy(scenario).sites
     pairs = [*network.latencies, *((c.a, c.b) for c in cuts)]

@@ -85,10 +85,13 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     migrate: bool = False
     """For protocol sequencer, where groups change: what is sequenced mostly for one other site moves there."""
     direct_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """For protocol sequencer: envelopes of so many bytes or more go from their senders to the members directly, and
-    the sequencer only gives them their place; 0: none. It takes work from a sequencer that is busy with large ones."""
+    """Envelopes of so many bytes or more go another way than the order, which only gives them their place; 0: none.
+    With protocol sequencer they go from their senders to the members, with propagation past extra nodes."""
     swap: Swap = Swap()
     causal: bool = False
+    groups_alone: bool = False
+    """With protocol sequencer and causal order: a total order in each group alone, and causal order across groups
+    (KIN §5, the hybrid order)."""
     durable: bool = True
     data: str = "data"
     """Folder for histories and the plan, from where the file is."""
@@ -166,10 +169,11 @@ def deploy(cluster: Cluster) -> Deployment:
     max_load = cluster.max_load if kind.plan else None
     wanted = Wanted(cluster.groups, cluster.unions, cluster.level, rule or ClassRule.S1, planner, max_load)
     members, plan = wanted.members(), None
-    if rule is not None:
+    if rule is not None and not cluster.groups_alone:
         private_folder(cluster.data_folder)
         plan = cached_plan(cluster.data_folder, wanted)
     classes = [list(members)] if plan is None else plan.classes
+    classes = [[group] for group in members] if cluster.groups_alone else classes
     groups = Configuration.of(members, classes, sorted(cluster.sites), causal=cluster.causal)
     return Deployment(
         cluster.protocol, groups, plan if kind.plan else None, str(cluster.level), cluster.causal,
@@ -186,7 +190,7 @@ def settings_of(cluster: Cluster, deployment: Deployment) -> Settings:
     agreed += [groups.members, groups.sources, groups.unions, deployment.plan]
     agreed += [sorted(set(cluster.sequencers))] if cluster.sequencers else []
     agreed += ["direct", cluster.direct_bytes] if cluster.direct_bytes else []  # earlier versions know of none
-    agreed += ["swap", cluster.swap] if cluster.swap != Swap() else []
+    agreed += ["swap", cluster.swap] if cluster.swap != Swap() else []  # alone: the orders tell
     return Settings(
         cluster=cluster.name,
         sites=frozenset(cluster.sites),
@@ -211,6 +215,7 @@ def described(cluster: Cluster) -> bytes:
         "max_load": cluster.max_load,
         **({"direct_bytes": cluster.direct_bytes} if cluster.direct_bytes else {}),
         **({"swap": cluster.swap} if cluster.swap != Swap() else {}),
+        **({"groups_alone": True} if cluster.groups_alone else {}),
         **({"sequencers": sorted(set(cluster.sequencers))} if cluster.sequencers else {}),
         "sites": sorted(cluster.sites),
         "groups": {group: sorted(members) for group, members in sorted(cluster.groups.items())},

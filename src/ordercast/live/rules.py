@@ -41,6 +41,13 @@ def problems(cluster: "Cluster") -> Iterator[str]:
         yield f"migrate: protocol {cluster.protocol} has no sequencers"
     if cluster.direct_bytes and not (cluster.protocol in MACHINES and MACHINES[cluster.protocol].direct):
         yield f"direct_bytes: with protocol {cluster.protocol} bodies go the way of the order"
+    if cluster.groups_alone:
+        if not (cluster.protocol in MACHINES and MACHINES[cluster.protocol].groups_alone and cluster.causal):
+            yield "groups_alone is KIN's hybrid order: it takes protocol = sequencer and causal = true"
+        if cluster.unions:
+            yield "groups_alone: each group is ordered alone, so nothing is sent to the groups of a union at once"
+        if cluster.policy != "fixed":
+            yield f"groups_alone is for groups that do not change, not for policy {cluster.policy}"
     if cluster.migrate and cluster.policy == "fixed":
         yield "migrate is for groups that change: it takes policy = atomic or available"
     for site in cluster.sequencers:
