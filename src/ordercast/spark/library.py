@@ -128,4 +128,7 @@ def _packed() -> str:
 
 
 def _is_local(spark: "SparkSession") -> bool:
+    """Whether executors are where this process is: not behind Spark Connect, whatever its server calls local."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        return False
     return (spark.conf.get("spark.master", "") or "").startswith("local")
