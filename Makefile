@@ -33,6 +33,7 @@ sim: setup  ## the random campaign: 2,000 seeds x machines x mixes of faults
 	@$(PYTHON) -m benchmarks.campaign --changes --seeds 5000
 	@$(PYTHON) -m benchmarks.campaign --changes --nodes --seeds 2000
 	@$(PYTHON) -m benchmarks.exploration --changes
+	@$(PYTHON) -m benchmarks.exploration --beside
 	@$(PYTHON) -m benchmarks.exploration --races
 	@$(PYTHON) -m benchmarks.exploration --markers
 	@ORDERCAST_CAMPAIGN=1 $(PYTHON) -m pytest tests/protocols/test_mutants.py tests/protocols/test_machines.py tests/node/test_mutants.py tests/node/test_changing.py tests/epochs

@@ -4,7 +4,8 @@ Run: python -m benchmarks.exploration
 
 With `--markers`: a site goes to another meta-group (MGT §5) beside three messages.
 With `--races`: every interleaving of changes at several sequencers that are asked for at once.
-With `--changes`: every interleaving of each change, alone with every single fault in every moment, or with a message.
+With `--changes`: every interleaving of each change, with every single fault in every moment.
+With `--beside`: every interleaving of each change with a message.
 """
 
 import argparse
@@ -35,7 +36,7 @@ def explore_change(change: str, protocol: str, turn: int, *, alone: bool) -> tup
     wrong = [f"{change} {protocol} {policy} {delivery}: {what}: {says} | {path}" for what, says, path in explored.found]
     moments = f"{explored.moments:,}{'' if explored.whole else ' (limit)'}"
     faults = f"{sum(explored.faults.values()):,}" if alone else ""
-    told = [change, protocol, f"{policy}, {delivery}", "alone" if alone else "beside a message"]
+    told = [change, protocol, f"{policy}, {delivery}"]
     return [*told, moments, explored.ends, faults, len(wrong), f"{time.process_time() - begun:.0f}"], wrong
 
 
@@ -99,27 +100,31 @@ def run_races() -> int:
     return 1 if wrong else 0
 
 
-def run_changes(changes: list[str]) -> int:
+def run_changes(changes: list[str], *, alone: bool) -> int:
     """Explore these changes, each with each protocol."""
     with ProcessPoolExecutor(2) as pool:
         pairs = [(change, protocol) for change in changes for protocol in change_cases.PROTOCOLS]
         jobs = [
             pool.submit(explore_change, change, protocol, index // 4 + index, alone=alone)
-            for alone in (True, False)
             for index, (change, protocol) in enumerate(pairs)
         ]
         rows, wrong = _results(jobs)
-    head = ["change", "protocol", "policy, delivery", "explored", "moments", "ends", "faults", "broken", "CPU s"]
-    told = (
-        "Alone: every interleaving of the change; in every moment each of "
-        f"{', '.join(explore_changes.FAULTS)}, once, at each site or link it can happen to; three messages are sent in "
-        "what follows, which runs on one schedule. "
-        "Beside a message: every interleaving of both, no fault."
-    )
     some = "" if changes == list(change_cases.CHANGES) else " ".join(("", *changes))
-    record(
-        f"Explorer: changes{some}", f"python -m benchmarks.exploration --changes{some}", [*table(head, rows), "", told]
-    )
+    if alone:
+        told = (
+            "Every interleaving of the change; in every moment each of "
+            f"{', '.join(explore_changes.FAULTS)}, once, at each site or link it can happen to; three messages are sent"
+            " in what follows, which runs on one schedule."
+        )
+        title, flag = f"Explorer: changes{some}", f"--changes{some}"
+    else:
+        told, title, flag = (
+            "Every interleaving of both, no fault.",
+            f"Explorer: changes beside a message{some}",
+            "--beside",
+        )
+    head = ["change", "protocol", "policy, delivery", "moments", "ends", "faults", "broken", "CPU s"]
+    record(title, f"python -m benchmarks.exploration {flag}{some * (not alone)}", [*table(head, rows), "", told])
     return 1 if wrong else 0
 
 
@@ -127,16 +132,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     kinds = list(change_cases.CHANGES)
     parser.add_argument("--changes", nargs="*", choices=kinds, metavar="KIND", help=f"groups that change: {kinds}")
+    parser.add_argument("--beside", nargs="*", choices=kinds, metavar="KIND", help="the same beside a message")
     parser.add_argument("--markers", action="store_true", help="a site goes to another meta-group")
     parser.add_argument("--races", action="store_true", help="changes at several sequencers, asked for at once")
     asked = parser.parse_args()
-    changes = asked.changes
     if asked.markers:
         return run_markers()
     if asked.races:
         return run_races()
-    if changes is not None:
-        return run_changes(changes or kinds)
+    if asked.changes is not None:
+        return run_changes(asked.changes or kinds, alone=True)
+    if asked.beside is not None:
+        return run_changes(asked.beside or kinds, alone=False)
     rows: list[list[object]] = []
     broken = 0
     cases = [("ring", RING, {}), ("dense", DENSE, {}), *(("pair", RING, faults) for faults in EXPLORED[1:])]
