@@ -124,7 +124,7 @@ def run_changes(changes: list[str], *, alone: bool) -> int:
             "--beside",
         )
     head = ["change", "protocol", "policy, delivery", "moments", "ends", "faults", "broken", "CPU s"]
-    record(title, f"python -m benchmarks.exploration {flag}{some * (not alone)}", [*table(head, rows), "", told])
+    record(title, f"python -m benchmarks.exploration {flag}", [*table(head, rows), "", told])
     return 1 if wrong else 0
 
 
