@@ -330,3 +330,15 @@ def test_a_history_does_not_talk_to_itself() -> None:
     assert [type(e.message).__name__ for e in history if isinstance(e, Received)] == ["Prepare", "Close"]
     assert site.closed == again.closed == {ClassId(1, 0)}
     assert talking.closed == set(), "then the rule is not needed"
+
+
+def test_errata_130_two_messages_with_one_stamp_are_both_given_to_who_missed_them() -> None:
+    """While d is away nobody is in both x and y: the first messages to them are each the first of their entries."""
+    groups = setup(r="ab", q="ac", x="bd", y="cd")
+    away = (Fault("crash", 1.0, "d", lasts=40.0),)
+    sends = ((25.0, "b", ("x",)), (25.0, "c", ("y",)), (26.0, "b", ("x",)), (26.0, "c", ("y",)))
+    world = kept(Case(groups, ALL, QUIET, 1, sends, faults=away, suspect_after=4.0))
+    stamps = {message: stamp for site in "bc" for message, _, stamp in world.judge.at(site).log}
+
+    assert stamps["b:1"] == stamps["c:1"] and stamps["b:2"] == stamps["c:2"]
+    assert sorted(log(world, "d")) == ["b:1", "b:2", "c:1", "c:2"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from ordercast.core.events import Envelope
 from ordercast.epochs import events as e
 from ordercast.epochs import messages as m
-from ordercast.epochs.recovery import key_of
+from ordercast.epochs.recovery import Key, key_of
 from ordercast.epochs.track import Entry, Recent
 from ordercast.names import ClassId, GroupId, SiteId
 
@@ -127,7 +127,7 @@ class States:
         """All states are there: take over what was missed, in order, or the state itself."""
         site, installing = self.site, self.site.installing
         known = {key_of(entry.id) for kept in site.history.values() for _, entry in kept}
-        missed: dict[tuple[m.Place, int], Envelope] = {}
+        missed: dict[tuple[m.Place, Key], Envelope] = {}  # two messages may have one stamp (errata 130)
         for group, (count, snapshot, entries) in sorted(installing.arrived.items()):
             if group not in installing.states:
                 continue
@@ -136,7 +136,7 @@ class States:
                 site.out.append(e.Restored(group, count, snapshot, gap=group in site.counts, epoch=epoch))
                 site.history.pop(group, None)
             for place, envelope in entries:
-                missed[place, envelope.number] = envelope
+                missed[place, (envelope.source, envelope.incarnation, envelope.number)] = envelope
         for (place, _), envelope in sorted(missed.items(), key=lambda item: item[0]):
             entry = Entry(*place, envelope, 0)
             if key_of(entry.id) not in known:
