@@ -147,6 +147,7 @@ WRONG = [
     (["simulate", "bank.toml", "--latencies", "far.csv"], 2, "'moon' is not a site of this run"),
     (["simulate", "bank.toml", "--protocol", "arrow", "--direct-bytes", "1"], 2, "is for propagation, sequencer, and"),
     (["simulate", "bank.toml", "--groups-alone"], 2, "a class for each group is KIN's hybrid: sequencer, causal"),
+    (["simulate", "bank.toml", "--groups-alone", "--classes", "s1"], 2, "without --classes"),
     (["explore", "bank.toml", "--groups-alone", "--change", "join"], 2, "are for groups that do not change"),
     (["simulate", "bank.toml", "--loss", "1.5"], 2, "--loss 1.5: must be at least 0 and below 1"),
     (["experiment", "churn", "--dynamics", "1"], 2, "--dynamics must be at least 2"),

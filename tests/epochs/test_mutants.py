@@ -55,7 +55,7 @@ MUTANTS: list[tuple[str, str, list[tuple[str, str]]]] = [
 ]  # fmt: skip
 G = "protocols.propagation"
 TREES: list[tuple[str, str, list[tuple[str, str]]]] = [
-    ("a closed entry goes on", G, [("            if not message.stream % 2 and message.stream // 2 in self.closed:\n                return []", "            if False:\n                return []")]),
+    ("a closed entry goes on", G, [("            if message.stream < 2 * parts and not message.stream % 2 and message.stream // 2 in self.closed:\n                return []", "            if False:\n                return []")]),
     ("the end is not passed on", G, [("        for child in self.routes.below(part, self.me):\n            effects.append", "        for child in ():\n            effects.append")]),
     ("an end that came before the decision is forgotten", G, [("        effects: list[Effect] = [Append(event)]\n        if self._all_closed:\n            effects.append(Finished())\n", "        effects: list[Effect] = [Append(event)]\n")]),
     ("a source goes on before it knows the end", O, [("            if any(self._goes_to(groups) == class_id for groups in unknown):", "            if False:")]),

@@ -121,6 +121,8 @@ def explore(
 
     if messages < 1 or min(losses, duplicates, crashes) < 0 or states < 1:
         raise InputError("--messages and --states must be at least 1, faults at least 0")
+    if groups_alone and classes is not None:
+        raise InputError("--groups-alone makes each group a class of its own: without --classes")
     members = read_membership(membership).with_unions(unions_of(union))
     if change:
         fixed = tree is not Shape.BALANCED or upper != 1 or by_source or latencies is not None or classes is not None

@@ -160,6 +160,8 @@ def simulate(
             raise InputError(f"{name} {share}: must be at least 0 and below 1")
     if messages < 1 or senders < 1 or jitter < 0:
         raise InputError("--messages and --senders must be at least 1, --jitter at least 0")
+    if groups_alone and classes is not None:
+        raise InputError("--groups-alone makes each group a class of its own: without --classes")
     members = read_membership(membership).with_unions(unions_of(union))
     if churn or change or suspect or policy is not None or delivery is not None:
         fixed = tree is not Shape.BALANCED or upper != 1 or by_source or latencies is not None or classes is not None

@@ -112,8 +112,6 @@ def deploy(scenario: Scenario) -> Deployment:
             raise InputError("a class for each group is KIN's hybrid: sequencer, causal")
         if membership.unions:
             raise InputError("with each group ordered alone nothing is sent to the groups of a union at once")
-        if scenario.class_rule is not None:
-            raise InputError("each group is a class of its own, or classes are made by a rule: not both")
         split = [[group] for group in membership.groups]
     elif not are_right(membership, split, level):
         raise InputError(f"classes {rule} do not keep the level {level}")
