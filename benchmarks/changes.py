@@ -221,8 +221,8 @@ def main() -> int:
     told = (
         f"{asked.sites} sites, {asked.groups} groups of 5, policy available, delivery agreed; a site joins a group of "
         "the largest class, or leaves it, or its sequencer moves. A stall is from the first member that stops to the "
-        "last that goes on, in link latencies "
-        "(one tick = one latency); where the end is ordered no member stops. Latest message: how much longer than before a "
+        "last that goes on, in link latencies (one tick = one latency); where the end is ordered no member stops. "
+        "Latest message: how much longer than before a "
         "message of a group that stops takes at most, sent again included. Bound: depth of the old trees + depth of "
         "the new ones + 3 in order, 8 by report. Protocols that hear from every source have 60 sites and 12 "
         "groups here; those that count have a tenth of the messages. MGT claims that a membership change touches "
