@@ -3,11 +3,11 @@
 Groups that no chain of common sites connects are never ordered together (KIN §4.2, condition S1). So a plan is the
 plans of its components side by side, and small components are planned together, as one share of work.
 
-Components are found in three rounds, however many groups there are. In the first every task makes a forest of its own
-meta-groups: a row for each group that it has met, with a group that stands for all those connected with it. There are
-64 piles of forests; in the second round eight piles become one forest, in the third the eight that are left. A task
-has at most eight rows for each group, the driver has none. Groups are their hashes here: two with one hash join their
-components, which makes a share larger and no plan wrong.
+Components are found in four rounds, however large the membership is. In the first every task makes a forest of its own
+meta-groups: a row for each group that it has met, with a group that stands for all those connected with it. The forests
+lie in 512 piles. In each further round eight piles become one forest, until one is left. A task has at most eight rows
+for each group, the driver has none. Groups are their hashes here: two with one hash join their components, which makes
+a share larger and no plan wrong.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +26,7 @@ from ordercast.spark.pieces import MARK, PLAN_MARK
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-PILES, TOGETHER = 64, 8
+PILES, TOGETHER = 512, 8  # eight to the third: three rounds make one of them
 SHARE = 2_000_000  # memberships that are planned together; a component with more is a share alone
 WAITING = 1_000_000  # rows that a task gathers before they become part of its forest
 METAS = "meta string, n bigint, groups array<string>"
@@ -103,8 +103,10 @@ def _shares(metas: "DataFrame", key: Key, share: int) -> "DataFrame":
         return dealt(gathered(_forests(table)), share)
 
     eight = F.floor(F.col("share") / TOGETHER).cast("int")
-    merged = metas.mapInArrow(begin, SPARK_PACKED).groupBy(eight).applyInArrow(merge, SPARK_PACKED)
-    return merged.groupBy(eight).applyInArrow(deal, "first bigint, share int")
+    forests = metas.mapInArrow(begin, SPARK_PACKED)
+    for _ in range(2):
+        forests = forests.groupBy(eight).applyInArrow(merge, SPARK_PACKED)
+    return forests.groupBy(eight).applyInArrow(deal, "first bigint, share int")
 
 
 def _forests(table: Any) -> Iterator[Any]:
