@@ -227,11 +227,8 @@ class Closed(States):
             return  # in their order: what an earlier one has closed comes first; it will be said again
         decision = site.decisions[number]
         for class_id in decision.along_trees:
-            if class_id in site.installing.ending:  # it was not waited for: it is no member, and gets no more
-                site.durable()
-                self._ended(class_id)
-                site.draining.discard(class_id)
-                site.halted.discard(class_id)
+            if class_id in site.installing.ending:
+                self._gives_up(class_id)
         if site.sending.unknown.keys() & decision.closed.keys():
             return  # which messages of this site are in it is not known yet; it will be said again
         site.durable()
@@ -245,9 +242,26 @@ class Closed(States):
         self._offer()
         self._tell_views()
         self._give_states()
-        if not site.installing.done:
+        if self.numbers or not site.installing.done:  # what it gave up was all that it waited for (errata 132)
             self.go_on()
         site.send_waiting()
+
+    def _gives_up(self, class_id: ClassId) -> None:
+        """This site was not waited for: it is no member any more, and gets nothing more of a class.
+
+        Of groups that it was alone in nobody else knows the end: what it has is all there is (errata 131).
+        """
+        site = self.site
+        site.durable()
+        self._ended(class_id)
+        site.draining.discard(class_id)
+        site.halted.discard(class_id)
+        alone = [group for group, members in site.class_setup(class_id).members.items() if members == (site.me,)]
+        if alone:
+            track = site.tracks.get(class_id)
+            lasts = track.lasts if track is not None else []
+            site.ends[class_id] = [*lasts, *((m.NO_MESSAGE, (group,)) for group in alone)]
+            site.stability.tell_ends(class_id)
 
     def _finish(self, class_id: ClassId) -> None:
         """Forget a closed class: everybody has everything of it."""

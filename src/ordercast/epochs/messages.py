@@ -51,6 +51,10 @@ class Id(msgspec.Struct, frozen=True, array_like=True, order=True):
         return f"{self.source}:{self.number}"
 
 
+NO_MESSAGE = Id("", 0, 0)
+"""Stands beside a group whose end is known, where those of others are not."""
+
+
 class Line(msgspec.Struct, frozen=True, array_like=True):
     """One delivered message in a report, or in a cut: its place and its destination."""
 

@@ -109,6 +109,7 @@ class Stability:
                     continue  # it sees the end itself
                 lives = site.setup.lives  # who has lost its disk since does not know
                 others = [s for s in members if s != site.me and lives.get(s, (0, 0))[1] <= class_id.epoch]
+                others = [s for s in others if s in site.setup.sites]
                 there = [other for other in others if other not in site.suspected] or others
                 if there:  # all of them: who has left and was not waited for does not know
                     for other in there:
@@ -124,6 +125,9 @@ class Stability:
     def _tell_end(self, asker: SiteId, class_id: ClassId, groups: Destination) -> None:
         """Say which message of a source was the last in a class, or keep the question until its end is here."""
         site = self.site
+        known = {to[0] for end, to in site.ends.get(class_id, ()) if end == m.NO_MESSAGE}  # empty: of all groups
+        if known and not known.issuperset(groups):
+            return
         if class_id in site.ends or (class_id in site.draining and class_id not in site.installing.ending):
             self._say(asker, m.Whereabouts(groups, 0, (), self._last_of(class_id, asker, groups)), class_id)
         elif class_id in site.installing.ending:
