@@ -147,10 +147,10 @@ class Classes(Handing):
             try:
                 class_id = self.setup.destination(self.me, own.groups)
             except LocalError as error:
-                self._drop(number, own, str(error))
+                self.drop(number, own, str(error))
                 continue
             if own.disks not in (-1, self.setup.disks):  # who knew that it had come may have forgotten it (errata 125)
-                self._drop(number, own, e.MAY_BE_SENT)
+                self.drop(number, own, e.MAY_BE_SENT)
                 continue
             if class_id is None or class_id in waits:
                 continue
@@ -161,7 +161,8 @@ class Classes(Handing):
             self.sending.sent(number, class_id)
             self.feed(class_id, Multicast(own.groups, own.body, number=number))
 
-    def _drop(self, number: int, own: Own, reason: str) -> None:
+    def drop(self, number: int, own: Own, reason: str) -> None:
+        """Give a message up, and say why."""
         self.durable()
         self.sending.settle(number)
         self.out.append(e.Dropped(number, reason, own.groups, own.body))

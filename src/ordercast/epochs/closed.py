@@ -10,25 +10,6 @@ from ordercast.epochs.track import Entry, Recent, Track
 from ordercast.names import ClassId, GroupId, SiteId
 
 
-def views_between(me: SiteId, old: Setup, new: Setup, *, begins: bool) -> list[e.ViewChanged]:
-    """Return which groups of a site have other members now; to an application that begins with nothing all are news.
-
-    Who was taken out of a group for a while, and is let out of it for good meanwhile, is told so (errata 123).
-    """
-    found = list[e.ViewChanged]()
-    for group in sorted({*old.groups, *new.groups}):
-        before = old.members(group) if group in old.groups else ()
-        now = new.members(group) if group in new.groups else ()
-        wanted = new.groups[group].members if group in new.groups else ()
-        stays_out = me not in wanted and group in old.away.get(me, ())
-        if (before != now and (me in before or me in now)) or (begins and me in now) or stays_out:
-            joined, left = tuple(s for s in now if s not in before), tuple(s for s in before if s not in now)
-            left = (*left, me) if stays_out else left
-            away = tuple(site for site in wanted if group in new.away.get(site, ()))
-            found.append(e.ViewChanged(group, now, joined, left, new.number, away))
-    return found
-
-
 class Closed(States):
     """One site's part in the end of classes."""
 
@@ -208,17 +189,6 @@ class Closed(States):
             self.joined_in[group] = number
         else:
             site.installing.states.pop(group, None)
-
-    def _note_views(self, old: Setup, new: Setup) -> None:
-        """Note which groups of this site have other members now."""
-        self.views.append((new.number, views_between(self.site.me, old, new, begins=self.site.since == new.number)))
-
-    def _leaves_for_good(self, old: Setup, new: Setup) -> None:
-        """Who has left a group while it was away has nothing of it: who joins again is given a state (errata 126)."""
-        for group in old.away.get(self.site.me, ()):
-            if group not in new.groups or self.site.me not in new.groups[group].members:
-                self.site.counts.pop(group, None)
-                self.site.history.pop(group, None)
 
     def done(self, number: int) -> None:
         """Everybody has installed a configuration: all that was closed for it is stable."""

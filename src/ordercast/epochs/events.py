@@ -144,6 +144,7 @@ class Answered(HostEffect, frozen=True, gc=False):
 
 
 MAY_BE_SENT = "a site has lost its disk since this was posted first; whether it was sent is not known"
+MAY_BE_DELIVERED = "who knew what was delivered has lost its disk; whether this was is not known"
 
 
 class Dropped(HostEffect, frozen=True, gc=False):

@@ -427,7 +427,10 @@ class Whereabouts(Control, frozen=True, gc=False, tag=92):
     safe: int
     placed: tuple[tuple[int, bytes], ...]
     last: int | None = None
-    """The class is closed: this is the last one in it (GS88 §5.1, the word of the old primary destination)."""
+    """The class is closed: this is the last one in it (GS88 §5.1, the word of the old primary destination).
+
+    Below 0, from a site to itself: nobody knows any more.
+    """
 
     def __str__(self) -> str:
         last = f" last={self.last}" if self.last is not None else ""

@@ -55,7 +55,7 @@ def _of_class(site: "Participant", sender: SiteId, message: Any, class_id: Class
         case m.Whereabouts(groups, _, _, last):
             told = [groups]
             if last is not None:
-                return _end(site, sender, class_id, groups)
+                return _end(site, sender, class_id, groups, last)
         case _:
             return ""
     of_class = site.class_setup(class_id)
@@ -66,9 +66,11 @@ def _of_class(site: "Participant", sender: SiteId, message: Any, class_id: Class
     return ""
 
 
-def _end(site: "Participant", sender: SiteId, class_id: ClassId, groups: Destination) -> str:
+def _end(site: "Participant", sender: SiteId, class_id: ClassId, groups: Destination, last: int) -> str:
     """Who tells the end of a class has been a member of the destination."""
     own = sender == site.me  # nobody else knows
+    if not own and last < 0:
+        return f"no message has number {last}"
     if (
         not own
         and groups in site.sending.unknown.get(class_id, ())

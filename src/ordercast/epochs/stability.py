@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from ordercast.core.configuration import Destination
 from ordercast.core.effects import Held
 from ordercast.core.events import Control
+from ordercast.epochs import events as e
 from ordercast.epochs import messages as m
 from ordercast.epochs.copies import Copies
 from ordercast.epochs.track import Entry, Track
@@ -13,6 +14,7 @@ from ordercast.names import ClassId, Delivery, SiteId
 if TYPE_CHECKING:
     from ordercast.epochs.participant import Participant
 
+NOBODY_KNOWS = -1  # which message was the last in a class
 PATIENCE = 4  # ticks after which something that is not stable is told or asked for again
 
 
@@ -115,7 +117,16 @@ class Stability:
                     for other in there:
                         self._say(other, m.AskSafe(groups, 0), class_id)
                 else:  # it is the only member, and was not waited for; or nobody is left who knows
-                    site.say(site.me, m.Whereabouts(groups, 0, (), self._last_of(class_id, site.me, groups)), class_id)
+                    last = self._last_of(class_id, site.me, groups)
+                    if site.me not in members and self._goes_on(class_id, groups):
+                        last = NOBODY_KNOWS
+                    site.say(site.me, m.Whereabouts(groups, 0, (), last), class_id)
+
+    def _goes_on(self, class_id: ClassId, groups: Destination) -> bool:
+        """Whether a group may have what it had in a closed class: somebody is in it who has kept its disk since."""
+        setup = self.site.setup
+        there = {site for group in groups if group in setup.groups for site in setup.members(group)}
+        return any(setup.lives.get(site, (0, 0))[1] <= class_id.epoch for site in there)
 
     def tell_ends(self, class_id: ClassId) -> None:
         """The end of a class has come here: answer the sources that have asked."""
@@ -181,7 +192,11 @@ class Stability:
                 class_id, ()
             ):
                 site.durable()
-                site.sending.closed(class_id, groups, last)
+                site.sending.closed(class_id, groups, last if last >= 0 else site.source.sent)
+                for number in site.sending.in_class(class_id) if last < 0 else ():
+                    own = site.sending.own[number]
+                    if own.groups == groups:  # sent again, it might come twice (errata 133)
+                        site.drop(number, own, e.MAY_BE_DELIVERED)
                 site.send_waiting()
 
     @staticmethod

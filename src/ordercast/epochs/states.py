@@ -7,11 +7,31 @@ from ordercast.core.events import Envelope
 from ordercast.epochs import events as e
 from ordercast.epochs import messages as m
 from ordercast.epochs.recovery import Key, key_of
+from ordercast.epochs.setup import Setup
 from ordercast.epochs.track import Entry, Recent
 from ordercast.names import ClassId, GroupId, SiteId
 
 if TYPE_CHECKING:
     from ordercast.epochs.participant import Participant
+
+
+def views_between(me: SiteId, old: Setup, new: Setup, *, begins: bool) -> list[e.ViewChanged]:
+    """Return which groups of a site have other members now; to an application that begins with nothing all are news.
+
+    Who was taken out of a group for a while, and is let out of it for good meanwhile, is told so (errata 123).
+    """
+    found = list[e.ViewChanged]()
+    for group in sorted({*old.groups, *new.groups}):
+        before = old.members(group) if group in old.groups else ()
+        now = new.members(group) if group in new.groups else ()
+        wanted = new.groups[group].members if group in new.groups else ()
+        stays_out = me not in wanted and group in old.away.get(me, ())
+        if (before != now and (me in before or me in now)) or (begins and me in now) or stays_out:
+            joined, left = tuple(s for s in now if s not in before), tuple(s for s in before if s not in now)
+            left = (*left, me) if stays_out else left
+            away = tuple(site for site in wanted if group in new.away.get(site, ()))
+            found.append(e.ViewChanged(group, now, joined, left, new.number, away))
+    return found
 
 
 class States:
@@ -157,6 +177,19 @@ class States:
     def _entries(self, class_id: ClassId) -> Iterable[Entry]:
         track = self.site.tracks.get(class_id)
         return track.entries if track is not None else ()
+
+    # What is different now.
+
+    def _note_views(self, old: Setup, new: Setup) -> None:
+        """Note which groups of this site have other members now."""
+        self.views.append((new.number, views_between(self.site.me, old, new, begins=self.site.since == new.number)))
+
+    def _leaves_for_good(self, old: Setup, new: Setup) -> None:
+        """Who has left a group while it was away has nothing of it: who joins again is given a state (errata 126)."""
+        for group in old.away.get(self.site.me, ()):
+            if group not in new.groups or self.site.me not in new.groups[group].members:
+                self.site.counts.pop(group, None)
+                self.site.history.pop(group, None)
 
     # Who has installed what.
 
