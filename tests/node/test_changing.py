@@ -22,7 +22,7 @@ from tests.support.changing_campaign import FAULTS, case
 from tests.support.epoch_campaign import SITES
 from tests.support.planted import check_planted, planted
 
-FOUND = (41, 43, 258, 346, 763, 787, 1034, 1317, 20770, 20789, 20808, 40455, 41768, 42102, 50780, 51357, 53741)
+FOUND = (41, 43, 258, 346, 763, 787, 1034, 1317, 20770, 20789, 20808, 40455, 41768, 42102, 50780, 51357, 53741, 100135)
 """Seeds that have shown a bug; the last ones errata 126 (42102), 127 (40455), 128 (41768) and 129 (51357)."""
 ROLLED_BACK = (296, 1800)
 """Seeds in which a site is started again between a delivery and its end."""

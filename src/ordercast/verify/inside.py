@@ -29,6 +29,18 @@ class Inside(Histories):
         """Of what a site had before it was given a state only that is here which is not yet settled."""
         return self._is_good(stay)
 
+    def _is_owed(self, stay: Stay, row: Delivery) -> bool:
+        """Whether somebody who has it is known to have come beyond its configuration, or this stay has not.
+
+        Until then its disk may be lost, and with it what nobody else had while they were away.
+        """
+        if max((own.epoch for own in stay.rows), default=0) <= row.epoch:
+            return True
+        has = [s.log for s in self._stays() if s.group == stay.group and any(own.stamp == row.stamp for own in s.rows)]
+        told = [max((c.epoch for c in self.logs[log].changes), default=0) for log in has]
+        told += [max((own.epoch for own in self.followers[log].valid), default=0) for log in has]
+        return max(told, default=0) > row.epoch
+
     @cached_property
     def followers(self) -> dict[str, Follower]:
         """Every log, gone through."""
