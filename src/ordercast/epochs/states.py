@@ -180,6 +180,11 @@ class States:
 
     # What is different now.
 
+    def enters(self, group: GroupId) -> bool:
+        """Whether this site comes into a group, and its application was not told so yet."""
+        said = any(view.group == group and self.site.me in view.joined for _, views in self.views for view in views)
+        return said or group in self.site.installing.states
+
     def _note_views(self, old: Setup, new: Setup) -> None:
         """Note which groups of this site have other members now."""
         self.views.append((new.number, views_between(self.site.me, old, new, begins=self.site.since == new.number)))

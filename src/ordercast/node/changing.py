@@ -153,6 +153,7 @@ class ChangingNode(Node):
         self.participant = cast(Participant, self.machines)
         self.deliveries: ChangingDeliveries = ChangingDeliveries(frozenset(), self.configuration)
         self.reading.may_undo = lambda group: bool(self.participant.setup.may_undo(group))
+        self.reading.enters = self.participant.opening.enters
         self.intake.checker = ChangingChecker(self.participant, self.peers.doubts)
         self._number = -1  # of the configuration that the parts of the node know
         self._classes: Collection[ClassId] = ()  # whose plans were looked at

@@ -30,6 +30,8 @@ class Reading:
         self.node = node
         self.may_undo: Callable[[GroupId], bool] = lambda _: False
         """Whether a delivery to a group may be rolled back."""
+        self.enters: Callable[[GroupId], bool] = lambda _: False
+        """Whether the site comes into a group, and its log does not say so yet."""
 
     def open(self, name: str, groups: list[GroupId] | None, after: int | Place | None, policy: Policy) -> Reader:
         """Open a reader; raises LocalError when it cannot read what it asks for."""
@@ -55,6 +57,8 @@ class Reading:
         for group in sorted(node.groups if wanted is None else wanted):
             if self.may_undo(group):
                 raise LocalError(f"what is delivered to {group} may be undone: it is read at one site, by position")
+            if self.enters(group):  # it may have the message through another group (errata 122, 134)
+                raise LocalError(f"{node.me} is still coming into {group}: another member has what came before")
 
     def took(self, given: io.Took) -> None:
         """A reader has taken something: let in what waited for it."""
