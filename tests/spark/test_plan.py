@@ -289,3 +289,31 @@ def test_components_are_planned_on_executors(
     assert (shares > 1) == (share <= 500)
     assert told(tmp_path / "plan") == in_process(read_membership(folder), request)[1:]
     assert made.cost == in_process(read_membership(folder), request)[0]
+
+
+@pytest.mark.parametrize("by", ["site", "group"])
+def test_what_shrinks_is_planned_on_the_driver_however_its_rows_come(
+    by: str, tmp_path: Path, spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of sites with forty sets of groups shrink; as many with sets of their own do not."""
+    folder = tmp_path / "members"
+    random = np.random.default_rng(3)
+    alike_pairs = [(f"s{site:05d}", f"g{site % 40}-{one}") for site in range(4000) for one in range(5)]
+    own = [
+        (f"s{site:05d}", f"g{one:03d}") for site in range(4000) for one in set(random.integers(400, size=5).tolist())
+    ]
+    monkeypatch.setattr(plan, "DRIVER_MEMBERSHIPS", 5000)
+    for number, (pairs, on_driver) in enumerate(((alike_pairs, True), (own, False))):
+        pairs.sort(key=lambda pair: pair if by == "site" else pair[::-1])
+        where = folder / str(number)
+        where.mkdir(parents=True)
+        for part in range(20):
+            some = pairs[part * len(pairs) // 20 : (part + 1) * len(pairs) // 20]
+            table = pa.table({"site": [site for site, _ in some], "group": [group for _, group in some]})
+            pq.write_table(table, where / f"{part:02d}.parquet")
+        request = Request(planner=Planner.ELIMINATION)
+        made = plan_tables(spark, str(where), request)
+        made.close()
+
+        assert (made.kept == ()) == on_driver
+        assert made.cost == in_process(read_membership(where), request)[0]

@@ -31,11 +31,6 @@ def sites_and_sets(table: Any) -> Any:
     return pa.table({name: pa.LargeListArray.from_arrays([0, len(c)], c) for name, c in columns.items()})
 
 
-def memberships(part: Any) -> int:
-    """Count the memberships of the different sets of a piece."""
-    return int(pc.sum(pc.binary_length(part.column("sets").chunk(0).values), min_count=0).as_py()) // 4
-
-
 def sets_of_sites(table: Any) -> Any:
     """Return the sites of a piece and the groups of each, by name: what Spark itself brings together."""
     site, names = _sites(table)

@@ -26,7 +26,7 @@ from ordercast.planning.plan import Cost
 from ordercast.planning.request import Request
 from ordercast.runs import reader, schema
 from ordercast.spark.components import SHARE, in_shares, of_kind
-from ordercast.spark.metagroups import memberships, merged, sets_of_sites, sites_and_sets
+from ordercast.spark.metagroups import merged, sets_of_sites, sites_and_sets
 from ordercast.spark.pieces import collect, fold_pieces, frame_of_pieces, refused
 from ordercast.spark.session import Spark
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 DRIVER_ROWS = 400_000_000  # of the table; the names of some twenty million sites fit the driver
 DRIVER_MEMBERSHIPS = 20_000_000  # of meta-groups; a forest of them takes some 200 bytes each
-SAMPLES = 4  # pieces of a large table that tell how much meta-groups leave of it
+SAMPLES = 8  # pieces of a large table that tell how much meta-groups leave of it
 TWIN = "\0"  # a representative's second name: it stands for all others of the meta-group, and sorts right behind it
 PLANNERS = (Planner.ELIMINATION, Planner.METAGROUP, Planner.CENTRAL)
 
@@ -113,18 +113,27 @@ def plan_tables(spark: Spark, path: str, request: Request) -> SparkPlan:
         raise InputError(f"{path}: no rows")
     if found.rows <= DRIVER_ROWS and _shrinks(spark, path, found):
         metas = merged(path, fold_pieces(spark, path, found.pieces, found.columns, sites_and_sets))
-        return plan_metagroups(path, metas, request)
+        if _left(metas) <= DRIVER_MEMBERSHIPS:
+            return plan_metagroups(path, metas, request)
     return plan_frame(path, metagroups(sets(spark, path, found)), request)
 
 
 def _shrinks(spark: Spark, path: str, found: reader.Table) -> bool:
-    """Whether what meta-groups leave of a table seems to fit the driver: a few pieces of a large one tell."""
+    """Whether what meta-groups leave of a table seems to fit the driver: a few pieces of a large one tell.
+
+    They leave more of a few pieces than of the whole, because sets come again; where sites are spread over pieces they
+    leave less.
+    """
     if found.rows <= DRIVER_MEMBERSHIPS:
         return True
     some = found.pieces[:: -(-len(found.pieces) // SAMPLES)]
-    parts = fold_pieces(spark, path, some, found.columns, sites_and_sets)
-    left = sum(memberships(part) for part in parts) / sum(piece.rows for piece in some)
-    return left * found.rows <= DRIVER_MEMBERSHIPS
+    metas = merged(path, fold_pieces(spark, path, some, found.columns, sites_and_sets))
+    return _left(metas) / sum(piece.rows for piece in some) * found.rows <= DRIVER_MEMBERSHIPS
+
+
+def _left(metas: Any) -> int:
+    """Count the memberships of meta-groups."""
+    return int(pc.sum(pc.list_value_length(metas.column("groups")), min_count=0).as_py())
 
 
 def plan_frame(path: str, metas: "DataFrame", request: Request) -> SparkPlan:
