@@ -121,14 +121,18 @@ def plan_tables(spark: Spark, path: str, request: Request) -> SparkPlan:
 def _shrinks(spark: Spark, path: str, found: reader.Table) -> bool:
     """Whether what meta-groups leave of a table seems to fit the driver: a few pieces of a large one tell.
 
-    They leave more of a few pieces than of the whole, because sets come again; where sites are spread over pieces they
-    leave less.
+    Sets come again, so each further piece leaves less that is new: the rest of the table leaves at most as much as the
+    second half of these pieces. Where the sites are spread over pieces, a few of them leave too little.
     """
     if found.rows <= DRIVER_MEMBERSHIPS:
         return True
     some = found.pieces[:: -(-len(found.pieces) // SAMPLES)]
-    metas = merged(path, fold_pieces(spark, path, some, found.columns, sites_and_sets))
-    return _left(metas) / sum(piece.rows for piece in some) * found.rows <= DRIVER_MEMBERSHIPS
+    halves = [half for half in (some[::2], some[1::2]) if half]
+    parts = [fold_pieces(spark, path, half, found.columns, sites_and_sets) for half in halves]
+    before, after = _left(merged(path, parts[0])), _left(merged(path, [part for half in parts for part in half]))
+    rows = [sum(piece.rows for piece in half) for half in halves]
+    new = (after - before) / rows[1] if len(rows) > 1 else before / rows[0]
+    return after + new * (found.rows - sum(rows)) <= DRIVER_MEMBERSHIPS
 
 
 def _left(metas: Any) -> int:
