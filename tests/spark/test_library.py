@@ -185,6 +185,10 @@ def test_a_plan_that_executors_make_is_the_same_and_leaves_nothing_behind(
     assert sorted(map(str, on_driver.routes.collect())) == sorted(map(str, routes.collect()))
     with pytest.raises(InputError, match="appears twice in group 'all-0'"):
         plan(spark.sql, spark.sql.createDataFrame([*pairs, ("s1", "all-0")], "site string, group string"))
+    del on_driver
+    gc.collect()
+
+    assert before == spark.sql._jsc.getPersistentRDDs().size(), "what was refused keeps nothing either"
 
 
 def test_a_program_under_spark_submit_uses_what_it_was_given(tmp_path: Path) -> None:

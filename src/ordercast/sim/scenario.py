@@ -41,7 +41,7 @@ class Scenario:
     by_source: bool = False
     """With a swap object: sources multicast their messages themselves (HTW00 §3)."""
     direct_bytes: int = 0
-    """With sequencer: bodies of so many bytes or more go to members directly; 0: none."""
+    """Bodies of so many bytes or more go another way than the order (`Deployment.direct_bytes`); 0: none."""
     level: Level = Level.ACYCLIC
     class_rule: ClassRule | None = None
     causal: bool = False

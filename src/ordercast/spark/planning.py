@@ -144,14 +144,26 @@ def plan_frame(path: str, metas: "DataFrame", request: Request) -> SparkPlan:
     """Plan meta-groups that executors have: on the driver when they are few, or there by components."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    metas = metas.select("meta", "n", "groups").persist()
-    left = F.sum(F.size("groups") * F.least("n", F.lit(2)))
-    many = collect(metas.agg(F.coalesce(left, F.lit(0)).alias("left"))).column("left")[0].as_py()
-    if many <= DRIVER_MEMBERSHIPS:
-        on_driver = collect(metas)
-        metas.unpersist()
-        return plan_metagroups(path, on_driver, request)
-    made = in_shares(metas, _of_share(path, replace(request, max_load=None)), SHARE).persist()
+    kept = [metas.select("meta", "n", "groups").persist()]
+    try:
+        left = F.sum(F.size("groups") * F.least("n", F.lit(2)))
+        many = collect(kept[0].agg(F.coalesce(left, F.lit(0)).alias("left"))).column("left")[0].as_py()
+        if many <= DRIVER_MEMBERSHIPS:
+            made = plan_metagroups(path, collect(kept[0]), request)
+        else:
+            kept.append(in_shares(kept[0], _of_share(path, replace(request, max_load=None)), SHARE).persist())
+            return _in_shares(kept, request)
+    except BaseException:
+        for frame in kept:
+            frame.unpersist()
+        raise
+    kept[0].unpersist()
+    return made
+
+
+def _in_shares(kept: "list[DataFrame]", request: Request) -> SparkPlan:
+    """Add up what executors have planned: `kept` are the meta-groups, and what every share has become."""
+    metas, made = kept
     sums = collect(of_kind(made, "sums", ", ".join(f"`{name}` bigint" for name in SUMMED)))
     total = {name: sum(sums.column(name).to_pylist()) for name in sums.column_names}
     groups = total["groups"]
